@@ -1,0 +1,199 @@
+// Layers of settings (preset, files, key=value) become one checked TrainingConfig, or one error that lists every problem.
+import { readFileSync } from 'node:fs';
+import { parseDocument } from 'yaml';
+import { SinkflexError } from '../../kernels/index.ts';
+import { didYouMean } from '../errors.ts';
+import { settings } from './config-describe.ts';
+import { TrainingConfig } from './config-schema.ts';
+
+/** Settings from one place. `values` may be nested (`{ rollout: { n: 4 } }`), dotted (`{ 'rollout.n': 4 }`) or a mixture. */
+export interface ConfigLayer {
+  /** Where the values come from, for messages: a file name, `command line`, ... */
+  source: string;
+  values: Record<string, unknown>;
+}
+
+/** The settings of a run are wrong. `details.problems` has one line for each. */
+export class ConfigError extends SinkflexError {
+  constructor(problems: readonly string[]) {
+    const list = problems.map((p) => `  - ${p}`).join('\n');
+    super(
+      'SINKFLEX_CONFIG',
+      `${problems.length === 1 ? 'a setting is' : `${problems.length} settings are`} wrong:\n${list}\nAll settings: docs/configuration.md; what a run would use: sinkflex launch --dry-run`,
+      {
+        details: { problems: [...problems] },
+      },
+    );
+    this.name = 'ConfigError';
+  }
+}
+
+/** Keys of verl and of our own history that mean one of ours. */
+const ALIASES: ReadonlyMap<string, string> = new Map([
+  ['rollout.val_kwargs.n', 'val.n'],
+  ['rollout.val_kwargs.temperature', 'val.temperature'],
+  ['rollout.multi_turn.max_assistant_turns', 'env.max_turns'],
+  ['data.val_max_samples', 'data.val_size'],
+  ['trainer.default_local_dir', 'output'],
+]);
+/** Groups whose content is free (passed on as it is). */
+const OPEN = ['env.options'];
+
+/** Later layers win, key by key. Throws a ConfigError that lists all problems of all layers. */
+export function parseConfig(layers: readonly ConfigLayer[]): TrainingConfig {
+  const known = new Map(settings().map((s) => [s.key, s]));
+  const sections = new Set([...known.keys()].flatMap((k) => prefixes(k)));
+  const merged = new Map<string, { value: unknown; source: string }>();
+  const problems: string[] = [];
+  for (const { source, values } of layers) {
+    for (const [raw, value] of flatten(values)) {
+      const key = canonical(raw);
+      if (known.has(key) || OPEN.some((o) => key.startsWith(`${o}.`))) merged.set(key, { value, source });
+      else if (sections.has(key))
+        problems.push(`${raw} = ${show(value)} (${source}): is a group of settings, such as ${key}.${child(key, known.keys())}`);
+      else problems.push(`${raw} (${source}): unknown setting${suggestion(key, [...known.keys(), ...sections])}`);
+    }
+  }
+  const parsed = TrainingConfig.safeParse(nest(merged));
+  if (!parsed.success) {
+    for (const issue of parsed.error.issues) {
+      const key = settingOf(issue.path, known);
+      const given = merged.get(key);
+      const allowed = known.get(key)?.allowed ?? 'another value';
+      const why = issue.code === 'custom' ? issue.message : `allowed: ${allowed}`;
+      problems.push(`${key} = ${show(given?.value)}${given ? ` (${given.source})` : ''}: ${why}`);
+    }
+    throw new ConfigError([...new Set(problems)]);
+  }
+  problems.push(...contradictions(parsed.data));
+  if (problems.length > 0) throw new ConfigError(problems);
+  return parsed.data;
+}
+
+/** A YAML file as a layer; an empty file is an empty layer. */
+export function readConfigFile(path: string): ConfigLayer {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new ConfigError([
+      `${path}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'unreadable'}); give the path of a YAML file`,
+    ]);
+  }
+  const document = parseDocument(text);
+  const fault = document.errors[0];
+  if (fault) throw new ConfigError([`${path}: not YAML (${fault.message.split('\n')[0]})`]);
+  const values: unknown = document.toJS() ?? {};
+  if (typeof values !== 'object' || Array.isArray(values))
+    throw new ConfigError([`${path}: must be a mapping of settings, such as "rollout: { n: 4 }"`]);
+  return { source: path, values: values as Record<string, unknown> };
+}
+
+/** `key=value` words of a command line as a layer; values are YAML scalars or flow collections, so `1e-4`, `null`, `true`, `[0.9, 0.95]` mean what they say. */
+export function parseOverrides(words: readonly string[], source = 'command line'): ConfigLayer {
+  const values: Record<string, unknown> = {};
+  const problems: string[] = [];
+  for (const word of words) {
+    const at = word.indexOf('=');
+    if (at <= 0) {
+      problems.push(`${word} (${source}): expected key=value, such as rollout.n=4`);
+      continue;
+    }
+    const document = parseDocument(word.slice(at + 1));
+    values[word.slice(0, at)] = document.errors.length > 0 ? word.slice(at + 1) : document.toJS();
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  return { source, values };
+}
+
+function canonical(key: string): string {
+  const short = key.replace(/^actor_rollout_ref\./, '').replace(/^ref\./, 'reference.');
+  return ALIASES.get(short) ?? short;
+}
+
+function* flatten(value: Record<string, unknown>, prefix = ''): Generator<[string, unknown]> {
+  for (const [name, inner] of Object.entries(value)) {
+    const key = prefix + name;
+    if (inner !== null && typeof inner === 'object' && !Array.isArray(inner)) {
+      if (Object.keys(inner).length > 0) yield* flatten(inner as Record<string, unknown>, `${key}.`);
+    } else if (inner !== undefined) yield [key, inner];
+  }
+}
+
+function nest(flat: ReadonlyMap<string, { value: unknown }>): Record<string, unknown> {
+  const root: Record<string, unknown> = {};
+  for (const [key, { value }] of flat) {
+    const path = key.split('.');
+    let at = root;
+    for (const name of path.slice(0, -1)) {
+      at[name] ??= {};
+      at = at[name] as Record<string, unknown>;
+    }
+    at[path.at(-1)!] = value;
+  }
+  return root;
+}
+
+function prefixes(key: string): string[] {
+  const path = key.split('.');
+  return path.slice(0, -1).map((_, i) => path.slice(0, i + 1).join('.'));
+}
+
+function settingOf(path: readonly PropertyKey[], known: ReadonlyMap<string, unknown>): string {
+  for (let length = path.length; length > 0; length--) {
+    const key = path.slice(0, length).join('.');
+    if (known.has(key)) return key;
+  }
+  return path.join('.');
+}
+
+const child = (group: string, keys: Iterable<string>): string =>
+  [...keys].find((k) => k.startsWith(`${group}.`))?.slice(group.length + 1) ?? '...';
+const show = (value: unknown): string => (value === undefined ? 'nothing' : JSON.stringify(value));
+
+/** First a slip in the whole key, then the right last name in the wrong group. */
+function suggestion(key: string, known: readonly string[]): string {
+  const last = key.split('.').at(-1)!;
+  const near = didYouMean(key, known) ?? known.find((k) => k.split('.').at(-1) === last);
+  if (near) return `; did you mean ${near}?`;
+  const tail = didYouMean(
+    last,
+    known.map((k) => k.split('.').at(-1)!),
+  );
+  const full = tail && known.find((k) => k.split('.').at(-1) === tail);
+  return full ? `; did you mean ${full}?` : '';
+}
+
+/** Settings that are fine alone and wrong together. */
+function contradictions(c: TrainingConfig): string[] {
+  const wrong: string[] = [];
+  const { model, rollout, data, actor, algorithm } = c;
+  if (model.num_attention_heads % model.num_key_value_heads !== 0) {
+    wrong.push(
+      `model.num_key_value_heads = ${model.num_key_value_heads}: must divide model.num_attention_heads = ${model.num_attention_heads}`,
+    );
+  }
+  if (model.head_dim % 2 !== 0) wrong.push(`model.head_dim = ${model.head_dim}: must be even (rotary pairs)`);
+  if (model.num_experts_per_tok > model.num_local_experts) {
+    wrong.push(`model.num_experts_per_tok = ${model.num_experts_per_tok}: at most model.num_local_experts = ${model.num_local_experts}`);
+  }
+  if (actor.ppo_mini_batch_size !== null && data.train_batch_size % actor.ppo_mini_batch_size !== 0) {
+    wrong.push(
+      `actor.ppo_mini_batch_size = ${actor.ppo_mini_batch_size} prompts: must divide data.train_batch_size = ${data.train_batch_size} prompts`,
+    );
+  }
+  if (rollout.n < 2 && algorithm.adv_estimator !== 'reinforce_plus_plus') {
+    wrong.push(`rollout.n = ${rollout.n}: ${algorithm.adv_estimator} compares samples of one prompt, so at least 2`);
+  }
+  if (rollout.max_tokens_per_turn >= rollout.max_model_len) {
+    wrong.push(
+      `rollout.max_tokens_per_turn = ${rollout.max_tokens_per_turn}: must be below rollout.max_model_len = ${rollout.max_model_len}`,
+    );
+  }
+  if (actor.ppo_micro_batch_size_tokens < rollout.max_model_len) {
+    wrong.push(
+      `actor.ppo_micro_batch_size_tokens = ${actor.ppo_micro_batch_size_tokens}: at least rollout.max_model_len = ${rollout.max_model_len}, so that one episode fits`,
+    );
+  }
+  return wrong;
+}

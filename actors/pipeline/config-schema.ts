@@ -1,0 +1,205 @@
+// Every setting of a training run: its key (verl's name without `actor_rollout_ref.`), what is allowed, its default, its unit and what it
+// means. docs/configuration.md is generated from this file.
+import { z } from 'zod';
+import { parseLatency } from './config-latency.ts';
+
+const count = () => z.int().min(1);
+const positive = () => z.number().gt(0);
+const fraction = () => z.number().min(0).max(1);
+
+/** One setting: its allowed values, default, unit ('' for none) and description. */
+function key<T extends z.ZodType>(allowed: T, standard: z.input<T>, unit: string, description: string) {
+  return allowed.prefault(standard as never).meta({ unit, description });
+}
+/** A named group of settings; everything in it has a default. */
+const section = <S extends z.ZodRawShape>(shape: S) => z.strictObject(shape).prefault({} as never);
+
+const latency = z.string().superRefine((text, context) => {
+  try {
+    parseLatency(text);
+  } catch (error) {
+    context.addIssue({ code: 'custom', message: (error as Error).message });
+  }
+});
+
+export const TrainingConfig = z.strictObject({
+  mode: key(
+    z.enum(['sync', 'async']),
+    'async',
+    '',
+    'sync alternates rollout and update and is reproducible bit for bit; async overlaps them with bounded staleness',
+  ),
+  seed: key(
+    z
+      .int()
+      .min(0)
+      .max(2 ** 31 - 1),
+    1,
+    '',
+    'seed of the whole run: weights, demonstrations, tasks, sampling',
+  ),
+  output: key(z.string().min(1).nullable(), null, 'path', 'run folder; null makes runs/<utc>-<preset>'),
+  resume: key(z.string().min(1).nullable(), null, 'path', 'run folder to continue from its last checkpoint, or one checkpoint folder'),
+  env: section({
+    name: key(z.string().min(1), 'desk', '', 'environment, by its registered name'),
+    level: key(z.int().min(0).max(9), 3, '', 'difficulty of the generated tasks'),
+    num_actors: key(count(), 1, 'actors', 'environment actors; episodes are dealt out over them'),
+    max_turns: key(count(), 20, 'turns', 'assistant turns an episode may take before it is truncated'),
+    latency: key(
+      latency,
+      'none',
+      '',
+      'injected time of an environment step: none, fixed(50ms), uniform(min=10ms,max=90ms), exponential(mean=200ms) or lognormal(mean=200ms,sigma=1.0)',
+    ),
+    options: key(z.record(z.string(), z.unknown()), {}, '', 'further options passed to the environment as they are'),
+  }),
+  data: section({
+    train_batch_size: key(count(), 32, 'prompts', 'prompts (groups) of one training step'),
+    val_size: key(count(), 400, 'tasks', 'held-out tasks of the first and the last validation'),
+    val_interim_size: key(count(), 100, 'tasks', 'held-out tasks (the first of the same set) of the validations in between'),
+  }),
+  model: section({
+    path: key(
+      z.string().min(1).nullable(),
+      null,
+      'path',
+      'Hugging Face folder to start from; null starts from random weights of the shape below',
+    ),
+    hidden_size: key(count(), 96, '', 'width of the residual stream'),
+    intermediate_size: key(count(), 96, '', 'inner width of one expert'),
+    num_hidden_layers: key(count(), 3, 'layers', 'layers; sliding-window and full attention alternate'),
+    num_attention_heads: key(count(), 6, 'heads', 'query heads'),
+    num_key_value_heads: key(count(), 2, 'heads', 'key and value heads; divides num_attention_heads'),
+    head_dim: key(count(), 16, '', 'width of one head; even'),
+    num_local_experts: key(count(), 4, 'experts', 'experts of a layer'),
+    num_experts_per_tok: key(count(), 2, 'experts', 'experts that a token is routed to'),
+    sliding_window: key(count(), 64, 'tokens', 'window of the sliding layers (q - k < window)'),
+    rope_theta: key(positive(), 10000, '', 'base of the rotary frequencies'),
+    rms_norm_eps: key(positive(), 1e-5, '', 'epsilon of RMSNorm'),
+    swiglu_limit: key(positive(), 7, '', 'clamp of the gated activation'),
+    tie_word_embeddings: key(z.boolean(), false, '', 'share the input and the output embedding'),
+  }),
+  rollout: section({
+    n: key(count(), 8, 'samples', 'samples of a prompt (group size)'),
+    temperature: key(positive(), 1, '', 'sampling temperature'),
+    top_p: key(z.number().gt(0).max(1), 1, '', 'nucleus mass; 1 keeps all tokens'),
+    top_k: key(z.int().min(-1), -1, 'tokens', 'tokens kept; -1 keeps all'),
+    num_actors: key(count().nullable(), null, 'actors', 'rollout actors; null fits the machine'),
+    threads: key(count().nullable(), null, 'threads', 'engine threads of one rollout actor; null fits the machine'),
+    max_num_seqs: key(count(), 128, 'sequences', 'episodes one rollout actor runs at once'),
+    max_model_len: key(z.int().min(16), 512, 'tokens', 'longest whole conversation; an episode that reaches it ends as length'),
+    max_tokens_per_turn: key(count(), 24, 'tokens', 'longest single reply of the policy'),
+  }),
+  actor: section({
+    optim: section({
+      lr: key(positive(), 3e-4, '', 'learning rate after warm-up'),
+      lr_warmup_steps: key(z.int().min(0), 10, 'steps', 'linear warm-up'),
+      lr_scheduler_type: key(z.enum(['constant', 'linear', 'cosine']), 'constant', '', 'course of the learning rate after warm-up'),
+      min_lr_ratio: key(fraction(), 0.1, '', 'learning rate at the last step, as a share of lr (linear and cosine)'),
+      weight_decay: key(z.number().min(0), 0, '', 'decoupled weight decay of AdamW'),
+      betas: key(z.tuple([z.number().min(0).lt(1), z.number().min(0).lt(1)]), [0.9, 0.999], '', 'AdamW moments'),
+      eps: key(positive(), 1e-8, '', 'AdamW epsilon'),
+    }),
+    grad_clip: key(positive(), 1, '', 'largest global gradient norm'),
+    ppo_epochs: key(count(), 1, 'passes', 'passes over a batch'),
+    ppo_mini_batch_size: key(count().nullable(), null, 'prompts', 'prompts of one optimiser step; null takes the whole batch'),
+    ppo_micro_batch_size_tokens: key(
+      z.int().min(16),
+      8192,
+      'tokens',
+      'tokens of one forward and backward pass; changes memory, never results',
+    ),
+    clip_ratio: key(positive(), 0.2, '', 'clip range of the importance ratio where clip_ratio_low or clip_ratio_high is null'),
+    clip_ratio_low: key(positive().nullable(), null, '', 'lower clip range; null takes clip_ratio'),
+    clip_ratio_high: key(positive().nullable(), null, '', 'upper clip range; null takes clip_ratio'),
+    clip_ratio_c: key(z.number().gt(1).nullable(), 3, '', 'dual clip for negative advantages; null switches it off'),
+    loss_agg_mode: key(
+      z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum', 'seq-mean-token-sum-norm', 'prompt-mean']),
+      'token-mean',
+      '',
+      'how token losses become one number',
+    ),
+    policy_loss: section({
+      loss_mode: key(z.enum(['vanilla', 'gspo', 'cispo']), 'vanilla', '', 'policy loss: PPO clip, GSPO (sequence ratio) or CISPO'),
+    }),
+    use_kl_loss: key(z.boolean(), true, '', 'add the KL to the reference to the loss; false starts no reference actor'),
+    kl_loss_coef: key(z.number().min(0), 0.001, '', 'weight of the KL'),
+    kl_loss_type: key(
+      z.enum(['k2', 'k3', 'low_var_kl']),
+      'k3',
+      '',
+      'estimator of the KL (low_var_kl = k3); k1 has no useful gradient as a loss and is refused',
+    ),
+    entropy_coeff: key(z.number(), 0, '', 'weight of the entropy bonus'),
+    threads: key(count().nullable(), null, 'threads', 'engine threads of the trainer; null fits the machine'),
+  }),
+  reference: section({
+    threads: key(count().nullable(), null, 'threads', 'engine threads of the reference actor; null fits the machine'),
+  }),
+  algorithm: section({
+    adv_estimator: key(z.enum(['grpo', 'rloo', 'reinforce_plus_plus']), 'grpo', '', 'advantage estimator'),
+    norm_adv_by_std_in_grpo: key(z.boolean(), true, '', 'divide by the standard deviation of the group (false: Dr. GRPO)'),
+    std: key(z.enum(['sample', 'population']), 'sample', '', 'standard deviation over n-1 or over n'),
+    filter_groups: section({
+      enable: key(z.boolean(), false, '', 'drop groups whose rewards are all equal and draw others (DAPO)'),
+      max_num_gen_batches: key(count(), 4, 'batches', 'batches that may be drawn to fill one before it is trained short'),
+    }),
+    rollout_correction: section({
+      rollout_is: key(
+        z.enum(['token', 'decoupled']).nullable(),
+        'token',
+        '',
+        'correction for tokens of an older policy: truncated importance weight, decoupled PPO, or none (null)',
+      ),
+      rollout_is_threshold: key(positive(), 2, '', 'largest importance weight'),
+    }),
+  }),
+  async_training: section({
+    staleness_threshold: key(
+      z.int().min(0).max(64),
+      1,
+      'versions',
+      'eta: how many versions a batch may lag; 0 equals sync token for token',
+    ),
+  }),
+  sft: section({
+    total_steps: key(z.int().min(0), 480, 'steps', 'steps of the supervised warm start; 0 skips it'),
+    train_batch_size: key(count(), 48, 'episodes', 'demonstrations of one step'),
+    lr: key(positive(), 2e-3, '', 'learning rate after warm-up; falls linearly to a tenth'),
+    lr_warmup_steps: key(z.int().min(0), 30, 'steps', 'linear warm-up'),
+    weight_decay: key(z.number().min(0), 0.01, '', 'decoupled weight decay'),
+    demonstrations: key(count(), 4000, 'episodes', 'episodes of the erring expert'),
+    noise: key(fraction(), 0.1, '', 'how often the expert errs, a step'),
+    time_budget_s: key(
+      positive().nullable(),
+      null,
+      's',
+      'ends the warm start early; null sets no limit (a limit makes runs irreproducible)',
+    ),
+  }),
+  trainer: section({
+    total_training_steps: key(z.int().min(0), 200, 'steps', 'GRPO steps'),
+    time_budget_s: key(
+      positive().nullable(),
+      null,
+      's',
+      'ends GRPO early, validation time apart; null sets no limit (a limit makes runs irreproducible)',
+    ),
+    test_freq: key(z.int().min(0), 25, 'steps', 'validation every so many steps; 0 only before and after'),
+    val_before_train: key(z.boolean(), true, '', 'validate before the first step'),
+    save_freq: key(z.int().min(0), 25, 'steps', 'checkpoint every so many steps; 0 only at the end'),
+    max_ckpt_to_keep: key(count(), 2, 'checkpoints', 'checkpoints kept'),
+    max_trajectories_per_step: key(
+      z.int().min(0).nullable(),
+      16,
+      'trajectories',
+      'trajectories of a step written to trajectories/; null writes all',
+    ),
+    rolling_window: key(count(), 10, 'steps', 'window of the rolling training score and trajectory reward'),
+  }),
+  val: section({
+    n: key(count(), 1, 'samples', 'samples of a held-out task (mean@n)'),
+    temperature: key(z.number().min(0), 1, '', 'sampling temperature of validation; 0 is greedy'),
+  }),
+});
+export type TrainingConfig = z.output<typeof TrainingConfig>;
