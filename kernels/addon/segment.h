@@ -1,4 +1,4 @@
-// Glue of VersionedSegment: registration, and how other classes of the addon reach the native object behind its wrapper.
+// How other classes of the addon reach the segment behind a JavaScript VersionedSegment.
 #ifndef SINKFLEX_ADDON_SEGMENT_H
 #define SINKFLEX_ADDON_SEGMENT_H
 
@@ -10,10 +10,8 @@
 
 namespace sinkflex {
 
-void RegisterSegment(Napi::Env env, Napi::Object exports);
-
-// The segment behind a native VersionedSegment wrapper (the object `native.VersionedSegment.create/open` returned).
-// Throws Napi::TypeError for anything else, and a JavaScript error SINKFLEX_STORE_CLOSED after close().
+// The segment behind a native VersionedSegment wrapper (what `addon.VersionedSegment.create/open` returned).
+// Throws a JavaScript TypeError for anything else, and SINKFLEX_STORE_CLOSED after close().
 std::shared_ptr<VersionedSegment> UnwrapSegment(const Napi::Value& value);
 
 }  // namespace sinkflex
