@@ -1,0 +1,69 @@
+// The parameters of a model inside one slot (a safetensors image): which tensor lies where, and views of them for the passes.
+// Gradients and moments use the same offsets in buffers of their own, so one table serves all three.
+#ifndef SINKFLEX_MODEL_PARAMETERS_H
+#define SINKFLEX_MODEL_PARAMETERS_H
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "tensors.h"
+
+namespace sinkflex {
+
+struct TensorSpec {
+  std::string name;  // Hugging Face's
+  std::vector<int64_t> shape;
+  int64_t offset = 0;  // bytes from the start of the data section, a multiple of 64
+  bool decay = false;  // weight decay applies: not to norms, biases and sinks
+  int64_t count() const {
+    int64_t n = 1;
+    for (int64_t s : shape) n *= s;
+    return n;
+  }
+};
+
+struct LayerWeights {
+  sfx_tensor input_norm, q, q_bias, k, k_bias, v, v_bias, o, o_bias, sinks;
+  sfx_tensor post_norm, router, router_bias, gate_up, gate_up_bias, down, down_bias;
+};
+
+// Views over one base address. A bias that the model lacks has data == nullptr.
+struct Weights {
+  sfx_tensor embed, norm, head;
+  std::vector<LayerWeights> layers;
+};
+
+inline const sfx_tensor* optional(const sfx_tensor& t) { return t.data ? &t : nullptr; }
+inline sfx_tensor* optional(sfx_tensor& t) { return t.data ? &t : nullptr; }
+
+class Parameters {
+ public:
+  // data_start: bytes before the data section of a slot; data_bytes: the section's length.
+  Parameters(const Config& config, std::vector<TensorSpec> tensors, int64_t data_start, int64_t data_bytes);
+
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  int64_t data_start() const { return data_start_; }
+  int64_t data_bytes() const { return data_bytes_; }
+  int64_t head_tensor() const { return head_; }  // the embedding when tied
+
+  // Points `weights` at the tensors whose data section starts at `data`. Allocates only the first time.
+  void bind(const void* data, Weights* weights) const;
+
+ private:
+  struct LayerIndex {
+    int input_norm, q, q_bias, k, k_bias, v, v_bias, o, o_bias, sinks;
+    int post_norm, router, router_bias, gate_up, gate_up_bias, down, down_bias;
+  };
+  int find(const std::string& name, std::vector<int64_t> shape);
+  sfx_tensor at(const void* data, int index) const;
+
+  std::vector<TensorSpec> tensors_;
+  int64_t data_start_, data_bytes_;
+  int embed_ = -1, norm_ = -1, head_ = -1;
+  std::vector<LayerIndex> layers_;
+};
+
+}  // namespace sinkflex
+#endif
