@@ -169,7 +169,7 @@ export const TrainingConfig = z.strictObject({
     lr_warmup_steps: key(z.int().min(0), 30, 'steps', 'linear warm-up'),
     weight_decay: key(z.number().min(0), 0.01, '', 'decoupled weight decay'),
     demonstrations: key(count(), 4000, 'episodes', 'episodes of the erring expert'),
-    noise: key(fraction(), 0.1, '', 'how often the expert errs, a step'),
+    noise: key(z.number().min(0).max(10), 1, '', "how often the expert errs, in multiples of the domain's own rate; 0 is a perfect expert"),
     time_budget_s: key(
       positive().nullable(),
       null,

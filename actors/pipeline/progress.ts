@@ -1,0 +1,57 @@
+// What a training run tells whoever watches it: phases, progress with live numbers, notes; and the result at its end.
+import type { Interval } from './statistics.ts';
+
+/** The parts of a run, in their order; validations stand between GRPO steps. */
+export type Phase = 'start' | 'warm start' | 'grpo' | 'validation' | 'save';
+
+/** Live numbers. A watcher shows those that it knows and that are there. */
+export interface ProgressNumbers {
+  /** Rolling training score (share of the possible reward). */
+  score?: number;
+  /** Last validation score. */
+  val?: number;
+  loss?: number;
+  tokensPerSecond?: number;
+  /** Mean age of trained tokens, in versions. */
+  staleness?: number;
+  [name: string]: number | undefined;
+}
+
+export type ProgressEvent =
+  /** A phase begins; `total` steps, tasks or episodes (0: unknown). `label` says which one, such as "before" for a validation. */
+  | { kind: 'begin'; phase: Phase; total: number; label?: string; budgetSeconds?: number }
+  | { kind: 'advance'; phase: Phase; done: number; numbers?: ProgressNumbers }
+  | { kind: 'end'; phase: Phase; seconds: number; numbers?: ProgressNumbers }
+  /** Something worth a line: an actor restarted, a rollback, a warning of the store. */
+  | { kind: 'note'; level: 'info' | 'warning'; text: string };
+
+export type ProgressListener = (event: ProgressEvent) => void;
+
+/** How a fixed policy scores on the held-out tasks: what a score must beat to mean anything. */
+export interface Baseline {
+  name: string;
+  score: number;
+}
+
+/** What a finished run hands back. */
+export interface TrainingResult {
+  /** Path of the run folder. */
+  folder: string;
+  mode: 'sync' | 'async';
+  seed: number;
+  /** Validation before the first step and after the last one; null where it was switched off. */
+  before: Interval | null;
+  after: Interval;
+  /** mean@n of the validations: `n` samples a task at `temperature`. */
+  validation: { tasks: number; n: number; temperature: number };
+  /** Fixed policies on the same held-out tasks, `do-nothing` and `expert` among them. */
+  baselines: Baseline[];
+  steps: number;
+  parameters: number;
+  /** Trajectories trained, and tokens generated while training (validation apart). */
+  trajectories: number;
+  tokens: number;
+  seconds: { warmStart: number; grpo: number; validation: number; total: number };
+  /** Restarts of actors during the run. */
+  restarts: number;
+}
