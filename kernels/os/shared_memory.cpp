@@ -1,0 +1,111 @@
+#include "shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "failure.h"
+
+namespace sinkflex::os {
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Mapping::Mapping(int fd, size_t size) : size_(size) {
+#ifdef __linux__
+  const int populate = MAP_POPULATE;
+#else
+  const int populate = 0;
+#endif
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | populate, fd, 0);
+  if (data == MAP_FAILED) throw failure("mmap of " + std::to_string(size) + " bytes");
+  data_ = static_cast<uint8_t*>(data);
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Descriptor create_shared(const std::string& name, uint64_t size) {
+#ifdef __linux__
+  Descriptor descriptor(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (descriptor.get() < 0) throw failure("memfd_create");
+#else
+  Descriptor descriptor(shm_open(("/" + name).c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+  if (descriptor.get() < 0) throw failure("shm_open /" + name);
+#endif
+  if (ftruncate(descriptor.get(), static_cast<off_t>(size)) != 0) {
+    throw failure("ftruncate of shared memory to " + std::to_string(size) + " bytes");
+  }
+#ifdef __linux__
+  // Nobody can shrink it under a reader's mapping (SIGBUS).
+  if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) throw failure("fcntl F_ADD_SEALS");
+#endif
+  return descriptor;
+}
+
+Descriptor open_shared([[maybe_unused]] int32_t pid, [[maybe_unused]] int fd, [[maybe_unused]] const std::string& name,
+                       uint64_t size) {
+#ifdef __linux__
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
+  // O_NONBLOCK: if the number means a pipe by now, open must not wait for its other end.
+  Descriptor descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+#else
+  const std::string path = "/" + name;
+  Descriptor descriptor(shm_open(path.c_str(), O_RDWR));
+#endif
+  if (descriptor.get() < 0) throw failure("open " + path);
+  struct stat info{};
+  if (fstat(descriptor.get(), &info) != 0) throw failure("fstat " + path);
+  if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < size) {
+    throw Error("SINKFLEX_OS_FAILED", path + " is not a shared memory object of " + std::to_string(size) + " bytes");
+  }
+  return descriptor;
+}
+
+void unlink_shared([[maybe_unused]] const std::string& name) noexcept {
+#ifndef __linux__
+  shm_unlink(("/" + name).c_str());
+#endif
+}
+
+void allocate_shared([[maybe_unused]] int fd, uint64_t size) {
+  // Checked first: past the limit of a control group the kernel kills instead of failing the call.
+  const uint64_t available = available_memory();
+  if (available < size) {
+    throw Error("SINKFLEX_MEMORY_SHORT", "a slot of " + std::to_string(size) + " bytes does not fit: " + std::to_string(available) +
+                                             " bytes are available; use fewer slots or a smaller model, or free memory");
+  }
+#ifdef __linux__
+  int result;
+  do {
+    result = fallocate(fd, 0, 0, static_cast<off_t>(size));
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return;
+  if (errno == ENOMEM || errno == ENOSPC) {
+    throw Error("SINKFLEX_MEMORY_SHORT", "the kernel has no memory for a slot of " + std::to_string(size) + " bytes (" +
+                                             std::strerror(errno) + "); use fewer slots, or free memory");
+  }
+  throw failure("fallocate of " + std::to_string(size) + " bytes");
+#endif
+}
+
+}  // namespace sinkflex::os
