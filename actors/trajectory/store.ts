@@ -1,0 +1,178 @@
+/**
+ * The trajectory store: one JSON line a trajectory, readable by people (text, reward parts) and exact for machines (ids, mask spans,
+ * versions; log-probabilities as base64 of little-endian float32). Appends go through one stream; nothing is rewritten.
+ */
+
+import { once } from 'node:events';
+import { createReadStream, createWriteStream, type WriteStream } from 'node:fs';
+import { truncate } from 'node:fs/promises';
+import { ActorsError } from '../errors.ts';
+import type { StopReason, Trajectory } from './types.ts';
+
+export interface TrajectoryRecord {
+  step: number;
+  phase: 'train' | 'validation';
+  task: number;
+  sample: number;
+  group: string;
+  seed: number;
+  reward: number;
+  reward_parts: Record<string, number>;
+  stop_reason: StopReason;
+  turns: number;
+  tool_calls: number;
+  malformed: number;
+  redone: number;
+  lineage: number;
+  /** Why it was not trained, if it was not. */
+  filtered?: string;
+  text: string;
+  ids: number[];
+  /** [start, end) spans that the policy produced. */
+  produced: [number, number][];
+  /** [version, tokens] runs over the produced tokens. */
+  versions: [number, number][];
+  /** Of the produced tokens. */
+  logprobs: string;
+  seconds: { total: number; generate: number; environment: number };
+}
+
+export function toRecord(
+  t: Trajectory,
+  o: { step: number; phase: 'train' | 'validation'; text: string; filtered?: string },
+): TrajectoryRecord {
+  const produced: [number, number][] = [];
+  const versions: [number, number][] = [];
+  const logprobs: number[] = [];
+  for (let k = 0; k < t.ids.length; k++) {
+    if (t.mask[k] !== 1) continue;
+    const span = produced.at(-1);
+    if (span && span[1] === k) span[1] = k + 1;
+    else produced.push([k, k + 1]);
+    const run = versions.at(-1);
+    if (run && run[0] === t.versions[k]) run[1]++;
+    else versions.push([t.versions[k]!, 1]);
+    logprobs.push(t.logprobs[k]!);
+  }
+  return {
+    step: o.step,
+    phase: o.phase,
+    task: t.task,
+    sample: t.sample,
+    group: t.group,
+    seed: t.seed,
+    reward: t.reward,
+    reward_parts: t.rewardParts,
+    stop_reason: t.stopReason,
+    turns: t.turns,
+    tool_calls: t.toolCalls,
+    malformed: t.malformed,
+    redone: t.redone,
+    lineage: t.lineage,
+    ...(o.filtered === undefined ? {} : { filtered: o.filtered }),
+    text: o.text,
+    ids: [...t.ids],
+    produced,
+    versions,
+    logprobs: Buffer.from(Float32Array.from(logprobs).buffer).toString('base64'),
+    seconds: t.seconds,
+  };
+}
+
+export function fromRecord(r: TrajectoryRecord): Trajectory {
+  const n = r.ids.length;
+  const raw = Buffer.from(r.logprobs, 'base64');
+  const values = new Float32Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
+  const t: Trajectory = {
+    task: r.task,
+    sample: r.sample,
+    group: r.group,
+    seed: r.seed,
+    ids: Int32Array.from(r.ids),
+    mask: new Uint8Array(n),
+    logprobs: new Float32Array(n),
+    versions: new Int32Array(n).fill(-1),
+    lineage: r.lineage,
+    reward: r.reward,
+    rewardParts: r.reward_parts,
+    stopReason: r.stop_reason,
+    turns: r.turns,
+    toolCalls: r.tool_calls,
+    malformed: r.malformed,
+    redone: r.redone,
+    seconds: r.seconds,
+  };
+  const version = r.versions.flatMap(([v, count]) => Array<number>(count).fill(v));
+  let i = 0;
+  for (const [start, end] of r.produced) {
+    for (let k = start; k < end; k++, i++) {
+      t.mask[k] = 1;
+      t.logprobs[k] = values[i]!;
+      t.versions[k] = version[i]!;
+    }
+  }
+  return t;
+}
+
+export class TrajectoryStore {
+  readonly path: string;
+  readonly #stream: WriteStream;
+  #bytes: number;
+  #failure: Error | undefined;
+
+  /** Opens for appending; `startBytes` is the size of what stands there. */
+  constructor(path: string, startBytes = 0) {
+    this.path = path;
+    this.#bytes = startBytes;
+    this.#stream = createWriteStream(path, { flags: 'a' });
+    this.#stream.on('error', (e) => {
+      this.#failure = e;
+    });
+  }
+
+  /** Bytes appended so far: a checkpoint keeps this as the mark to cut back to. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  append(record: TrajectoryRecord): Promise<void> | undefined {
+    this.#check();
+    const line = Buffer.from(`${JSON.stringify(record)}\n`);
+    this.#bytes += line.byteLength;
+    // Backpressure: the caller awaits what is returned when the disk is behind.
+    if (this.#stream.write(line)) return undefined;
+    return once(this.#stream, 'drain').then(() => this.#check());
+  }
+
+  async close(): Promise<void> {
+    this.#check();
+    this.#stream.end();
+    await once(this.#stream, 'close');
+    this.#check();
+  }
+
+  #check(): void {
+    if (this.#failure) {
+      throw new ActorsError(
+        'SINKFLEX_TRAJECTORY_STORE',
+        `cannot write trajectories to ${this.path}: ${this.#failure.message}. Free space or choose another output folder.`,
+        { cause: this.#failure },
+      );
+    }
+  }
+}
+
+/** Cuts a store back to `bytes`: what was trained after a checkpoint that a run was restored to did not happen. */
+export async function truncateStore(path: string, bytes: number): Promise<void> {
+  await truncate(path, bytes);
+}
+
+/** Reads a store line by line. Lines end with \n only: text may hold any other separator. A torn last line is left out. */
+export async function* readTrajectories(path: string): AsyncGenerator<TrajectoryRecord> {
+  let rest = '';
+  for await (const chunk of createReadStream(path, { encoding: 'utf8' })) {
+    const lines = (rest + chunk).split('\n');
+    rest = lines.pop()!;
+    for (const line of lines) yield JSON.parse(line) as TrajectoryRecord;
+  }
+}
