@@ -18,7 +18,7 @@ export class ConfigError extends SinkflexError {
   constructor(problems: readonly string[]) {
     const list = problems.map((p) => `  - ${p}`).join('\n');
     super(
-      'SINKFLEX_CONFIG',
+      'SINKFLEX_SETTINGS',
       `${problems.length === 1 ? 'a setting is' : `${problems.length} settings are`} wrong:\n${list}\nAll settings: docs/configuration.md; what a run would use: sinkflex launch --dry-run`,
       {
         details: { problems: [...problems] },

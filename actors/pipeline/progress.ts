@@ -27,6 +27,15 @@ export type ProgressEvent =
 
 export type ProgressListener = (event: ProgressEvent) => void;
 
+/** How a run is started: `train(config, options)` gives a TrainingResult, or rejects with one typed error. */
+export interface TrainingOptions {
+  /** Name for the run folder and its config.yaml. */
+  preset: string;
+  onProgress?: ProgressListener;
+  /** Ends everything within two seconds; the run rejects with SINKFLEX_ABORTED. */
+  signal?: AbortSignal;
+}
+
 /** How a fixed policy scores on the held-out tasks: what a score must beat to mean anything. */
 export interface Baseline {
   name: string;
