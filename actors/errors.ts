@@ -1,34 +1,24 @@
-/** Errors of the RL floor: a stable code, the values, and what to do. Listed in docs/errors.md. */
+/** Errors of the RL floor: one class, and the table of its codes with what to do about each. docs/errors.md lists the same set. */
 import { SinkflexError } from '../kernels/index.ts';
 
-export type ActorsErrorCode =
-  | 'SINKFLEX_ENVIRONMENT_UNKNOWN'
-  | 'SINKFLEX_ENVIRONMENT_TAKEN'
-  | 'SINKFLEX_ENVIRONMENT_OPTION'
-  | 'SINKFLEX_ENVIRONMENT_LOST'
-  | 'SINKFLEX_ENVIRONMENT_FAILED'
-  | 'SINKFLEX_LATENCY_SYNTAX'
-  | 'SINKFLEX_TOKENIZER'
-  | 'SINKFLEX_CHAT_TEMPLATE'
-  | 'SINKFLEX_CONVERSATION'
-  | 'SINKFLEX_TRAJECTORY_EVIDENCE'
-  | 'SINKFLEX_TRAJECTORY_STORE'
-  | 'SINKFLEX_QUEUE_CAPACITY'
-  | 'SINKFLEX_LEDGER_DUPLICATE'
-  | 'SINKFLEX_LEDGER_UNKNOWN'
-  | 'SINKFLEX_LEDGER_UNBALANCED'
-  | 'SINKFLEX_REWARD_INVALID'
-  | 'SINKFLEX_LOSS_OPTION'
-  | 'SINKFLEX_LOSS_NOT_FINITE'
-  | 'SINKFLEX_RECIPE_UNKNOWN'
-  | 'SINKFLEX_CHECKPOINT_INVALID'
-  | 'SINKFLEX_ROLLOUT_FAILED'
-  | 'SINKFLEX_RUN_FAILED';
+export const actorsErrorCodes = {
+  SINKFLEX_ENVIRONMENT_UNKNOWN: 'Name a registered environment, or register yours before its name is used.',
+  SINKFLEX_ENVIRONMENT_TAKEN: 'Register the environment under another name.',
+  SINKFLEX_ENVIRONMENT_OPTION: 'Correct the option that the message names.',
+  SINKFLEX_ENVIRONMENT_LOST: 'The actor does not know this episode (it restarted, or the episode was closed): reset it, or redo the episode.',
+  SINKFLEX_ENVIRONMENT_FAILED: 'The environment itself threw; the episode says nothing about the policy: redo it or leave it out, and fix the cause.',
+  SINKFLEX_LATENCY_SYNTAX: 'Write none, fixed(50ms), uniform(10ms, 90ms) or lognormal(mean=200ms, sigma=1.0).',
+  SINKFLEX_TOKENIZER: 'Check tokenizer.json and tokenizer_config.json: the message says what is missing or unreadable.',
+  SINKFLEX_CHAT_TEMPLATE: 'Check the chat template: the message says which conversation it could not render.',
+  SINKFLEX_CONVERSATION: 'Call start once, then produced and observe in turn.',
+} as const;
+
+export type ActorsErrorCode = keyof typeof actorsErrorCodes;
 
 /** A failure of this floor. `details` are plain data and survive a worker boundary. */
 export class ActorsError extends SinkflexError {
-  constructor(code: ActorsErrorCode, message: string, o: { details?: Record<string, unknown>; cause?: unknown } = {}) {
-    super(code, message, o);
+  constructor(code: ActorsErrorCode, message: string, options: { details?: Record<string, unknown>; cause?: unknown } = {}) {
+    super(code, message, options);
     this.name = 'ActorsError';
   }
 }
