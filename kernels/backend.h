@@ -48,6 +48,7 @@ typedef struct {
 // Rows of a paged pass: row r appends to sequence `sequence[r]` at position `position[r]`. Rows of one sequence are consecutive and ascending.
 // A page holds `page_tokens` tokens of one layer; keys are stored [K][D][page_tokens], values [K][page_tokens][D], so that scores vectorise over
 // keys and outputs over D. page_table[sequence * max_pages + i] is the page with tokens [i*page_tokens, (i+1)*page_tokens).
+// page_tokens is 16, 32 or 64. Lanes of a page that were never written may hold anything.
 typedef struct {
   int64_t rows;
   const int32_t *sequence;
@@ -57,6 +58,7 @@ typedef struct {
   int64_t page_tokens;
   void *keys;    // base of this layer's key pages (dtype of the model)
   void *values;  // base of this layer's value pages
+  int64_t kv_heads;  // K
 } sfx_paged;
 
 typedef struct {
@@ -139,7 +141,7 @@ typedef struct sfx_backend {
   // dhidden overwritten (zero rows where target < 0), dw += . Recomputes the logits chunk by chunk.
   int32_t (*linear_logprob_backward)(sfx_stream *, const sfx_tensor *hidden, const sfx_tensor *w, const int32_t *target, float temperature,
                                      const float *lse, const float *entropy, const float *dlogprob, const float *dentropy, sfx_tensor *dhidden, sfx_tensor *dw);
-  // Draws one token a row; logprob is the raw full softmax at the temperature (at 1 for greedy), bit-equal to linear_logprob_forward's.
+  // Draws one token a row (options[r] for row r); logprob is the raw full softmax at the temperature (at 1 for greedy), bit-equal to linear_logprob_forward's.
   int32_t (*linear_sample)(sfx_stream *, const sfx_tensor *hidden, const sfx_tensor *w, const sfx_sample_options *options, int32_t *token, float *logprob);
   // Full logits [n, V] (tests, export); unscaled.
   // (linear_forward serves.)
