@@ -75,9 +75,11 @@ class VersionedSegment : public std::enable_shared_from_this<VersionedSegment> {
   uint32_t max_slots() const noexcept;
   std::optional<Version> current() const noexcept;  // empty before the first publish
 
-  // Blocks until current differs from `seen` (empty: until anything is published). Empty on timeout or stop.
-  // Native threads only: waits in slices of at most 100 ms.
-  std::optional<Version> wait_for_version(std::optional<Version> seen, const WaitOptions& options) const;
+  // Blocks until current.version > after, or current.lineage differs from `lineage` where one is given (a restore may go back).
+  // Any publish: ({}, -1). Empty on timeout or stop. Native threads only: waits in slices of at most 100 ms.
+  std::optional<Version> wait_for_version(std::optional<uint32_t> lineage, int64_t after, const WaitOptions& options) const;
+  // When the newest version was flipped, CLOCK_MONOTONIC nanoseconds, comparable between processes (process.hrtime.bigint()); 0: never.
+  uint64_t published_at() const noexcept;
 
   // Takes the writer lock and a slot that nobody can see. Blocks: native threads only. Recovers from a writer that died.
   // SINKFLEX_STORE_FULL when all slots stay pinned until the deadline, SINKFLEX_STORE_BUSY when another writer holds the lock until
@@ -124,9 +126,11 @@ class VersionedSegment::Writing {
 
   uint32_t slot() const noexcept { return slot_; }
   uint8_t* data() const noexcept { return data_; }  // [slot_bytes]; holds whatever an older version left there
-  void publish(uint32_t lineage, uint32_t version);  // SINKFLEX_STORE_ORDER unless greater than current; then still writable
+  // SINKFLEX_STORE_ORDER unless (lineage, version) is greater than current's; the slot then stays writable. After it: done().
+  void publish(uint32_t lineage, uint32_t version);
   void abort() noexcept;
   bool done() const noexcept { return segment_ == nullptr; }
+  const std::shared_ptr<VersionedSegment>& segment() const noexcept { return segment_; }
 
  private:
   friend class VersionedSegment;

@@ -1,0 +1,45 @@
+// What one process holds of a segment: its mappings, and the descriptors with which it maps slots that are added later.
+#ifndef SINKFLEX_MEMORY_SEGMENT_STATE_H
+#define SINKFLEX_MEMORY_SEGMENT_STATE_H
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "../os/shared_memory.h"
+#include "control_block.h"
+#include "versioned_segment.h"
+
+namespace sinkflex {
+
+struct VersionedSegment::State {
+  SegmentAddress address;
+  bool creator = false;
+  os::Descriptor control_fd;
+  os::Mapping control_map;
+  std::array<os::Descriptor, kSlotLimit> slot_fds;
+  std::array<os::Mapping, kSlotLimit> slot_maps;
+  std::array<std::atomic<uint8_t*>, kSlotLimit> slot_data{};  // null: not mapped yet
+  std::mutex mapping;
+
+  ~State();
+  ControlBlock& control() const { return *reinterpret_cast<ControlBlock*>(control_map.data()); }
+  uint8_t* slot(uint32_t index);  // maps it on first use
+  std::string object_name(int index) const;  // -1: the control block
+
+  // True when some row holds this slot. Clears rows of dead processes that do. Fences first.
+  bool slot_pinned(uint32_t index);
+  void recover_slots();               // with the lock in hand: states follow from `current`
+  int32_t take_slot();                // with the lock in hand: a free slot or -1; adds one when all are pinned
+  bool take_lock(os::Identity* holder);  // false: `holder` lives and has it
+  void return_lock();
+  std::string describe_pins() const;
+};
+
+// Takes a row over from a dead owner and empties it: the one that swaps itself in is the only one that may touch the row.
+bool clear_dead_row(ReaderRow& row, os::Identity owner);
+
+}  // namespace sinkflex
+
+#endif
