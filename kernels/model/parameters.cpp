@@ -21,7 +21,7 @@ Parameters::Parameters(const Config& c, std::vector<TensorSpec> tensors, int64_t
     : tensors_(std::move(tensors)), data_start_(data_start), data_bytes_(data_bytes) {
   for (const TensorSpec& t : tensors_) {
     const int64_t count = t.count();
-    if (t.offset < 0 || t.offset % 64 != 0 || count < 0 || count > (std::numeric_limits<int64_t>::max() >> 4) ||
+    if (t.offset < 0 || t.offset % 4 != 0 || count < 0 || count > (std::numeric_limits<int64_t>::max() >> 4) ||
         t.offset + count * 4 > data_bytes_)
       throw Error("SINKFLEX_INTERNAL", "tensor " + t.name + " lies outside the data section");
   }

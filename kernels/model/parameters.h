@@ -15,7 +15,7 @@ namespace sinkflex {
 struct TensorSpec {
   std::string name;  // Hugging Face's
   std::vector<int64_t> shape;
-  int64_t offset = 0;  // bytes from the start of the data section, a multiple of 64
+  int64_t offset = 0;  // bytes from the start of the data section; 64-byte aligned where sizes allow (tensor-layout.ts)
   bool decay = false;  // weight decay applies: not to norms, biases and sinks
   int64_t count() const {
     int64_t n = 1;

@@ -1,0 +1,292 @@
+// Life of the native Engine: construction from plain objects, promises, statistics, disposal.
+#include "engine.h"
+
+#include <cstdlib>
+
+#include "arguments.h"
+#include "segment.h"
+
+namespace sinkflex {
+
+namespace {
+
+int64_t config_integer(const Napi::Object& o, const char* key, int64_t low = 1, int64_t high = int64_t{1} << 31) {
+  return integer_of(o.Get(key), std::string("config.") + key, low, high);
+}
+
+Config read_config(const Napi::Object& o) {
+  Config c;
+  c.vocab = config_integer(o, "vocab");
+  c.hidden = config_integer(o, "hidden");
+  c.intermediate = config_integer(o, "intermediate");
+  c.layers = config_integer(o, "layers", 0);
+  c.heads = config_integer(o, "heads");
+  c.kv_heads = config_integer(o, "kvHeads");
+  c.head_dim = config_integer(o, "headDim", 2);
+  c.experts = config_integer(o, "experts");
+  c.top_k = config_integer(o, "topK");
+  c.eps = static_cast<float>(number_of(o.Get("eps"), "config.eps"));
+  c.swiglu_limit = static_cast<float>(number_of(o.Get("swigluLimit"), "config.swigluLimit"));
+  c.tied = boolean_of(o.Get("tied"), "config.tied");
+  c.attention_bias = boolean_of(o.Get("attentionBias"), "config.attentionBias");
+  const auto windows = doubles_of(o.Get("windows"), "config.windows");
+  for (size_t i = 0; i < windows.size; ++i) c.window.push_back(static_cast<int64_t>(windows.data[i]));
+  if (static_cast<int64_t>(c.window.size()) != c.layers) throw bad_argument("config.windows", "one number a layer");
+  if (c.heads % c.kv_heads != 0) throw bad_argument("config.heads", "a multiple of kvHeads");
+  if (c.head_dim % 2 != 0) throw bad_argument("config.headDim", "even");
+  if (c.top_k > c.experts) throw bad_argument("config.topK", "at most the number of experts");
+  const Napi::Object r = object_of(o.Get("rope"), "config.rope");
+  c.rope.theta = number_of(r.Get("theta"), "config.rope.theta");
+  c.rope.yarn = boolean_of(r.Get("yarn"), "config.rope.yarn");
+  c.rope.factor = number_of(r.Get("factor"), "config.rope.factor");
+  c.rope.beta_fast = number_of(r.Get("betaFast"), "config.rope.betaFast");
+  c.rope.beta_slow = number_of(r.Get("betaSlow"), "config.rope.betaSlow");
+  c.rope.original_positions = number_of(r.Get("originalPositions"), "config.rope.originalPositions");
+  c.rope.attention_factor = number_of(r.Get("attentionFactor"), "config.rope.attentionFactor");
+  c.rope.truncate = boolean_of(r.Get("truncate"), "config.rope.truncate");
+  return c;
+}
+
+std::vector<TensorSpec> read_tensors(const Napi::Value& value) {
+  if (!value.IsArray()) throw bad_argument("layout.tensors", "an array");
+  const auto array = value.As<Napi::Array>();
+  std::vector<TensorSpec> tensors;
+  for (uint32_t i = 0; i < array.Length(); ++i) {
+    const Napi::Object o = object_of(array.Get(i), "layout.tensors[]");
+    TensorSpec t;
+    t.name = string_of(o.Get("name"), "layout.tensors[].name");
+    const Napi::Object shape = object_of(o.Get("shape"), "layout.tensors[].shape");
+    const int64_t rank = integer_of(shape.Get("length"), "layout.tensors[].shape.length", 1, 3);
+    for (uint32_t d = 0; d < rank; ++d)
+      t.shape.push_back(integer_of(shape.Get(d), "layout.tensors[].shape[]", 1, int64_t{1} << 40));
+    t.offset = integer_of(o.Get("offset"), "layout.tensors[].offset", 0, int64_t{1} << 52);
+    t.decay = boolean_of(o.Get("decay"), "layout.tensors[].decay");
+    tensors.push_back(std::move(t));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+Napi::Error error_of(Napi::Env env, std::exception_ptr error) {
+  try {
+    guard(env, [&] { std::rethrow_exception(error); });
+  } catch (const Napi::Error& e) {
+    return e;
+  }
+  return make_error(env, "SINKFLEX_INTERNAL", "an error without a cause");
+}
+
+Napi::Function EngineWrap::Define(Napi::Env env) {
+  return DefineClass(env, "Engine",
+                     {
+                         InstanceMethod<&EngineWrap::Generate>("generate"),
+                         InstanceMethod<&EngineWrap::ResetSequence>("resetSequence"),
+                         InstanceMethod<&EngineWrap::AbortSequence>("abortSequence"),
+                         InstanceMethod<&EngineWrap::Freeze>("freeze"),
+                         InstanceMethod<&EngineWrap::Forward>("forward"),
+                         InstanceMethod<&EngineWrap::Backward>("backward"),
+                         InstanceMethod<&EngineWrap::ZeroGradients>("zeroGradients"),
+                         InstanceMethod<&EngineWrap::Gradients>("gradients"),
+                         InstanceMethod<&EngineWrap::OptimizerStep>("optimizerStep"),
+                         InstanceMethod<&EngineWrap::SaveMoments>("saveMoments"),
+                         InstanceMethod<&EngineWrap::LoadMoments>("loadMoments"),
+                         InstanceMethod<&EngineWrap::Stats>("stats"),
+                         InstanceMethod<&EngineWrap::Dispose>("dispose"),
+                     });
+}
+
+EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<EngineWrap>(info) {
+  const Napi::Env env = info.Env();
+  guard(env, [&] {
+    segment_ = UnwrapSegment(info[0]);
+    config_ = read_config(object_of(info[1], "config"));
+    const Napi::Object layout = object_of(info[2], "layout");
+    parameters_ = std::make_shared<const Parameters>(config_, read_tensors(layout.Get("tensors")),
+                                                     integer_of(layout.Get("dataStart"), "layout.dataStart", 0, int64_t{1} << 40),
+                                                     integer_of(layout.Get("dataBytes"), "layout.dataBytes", 0, int64_t{1} << 52));
+    if (static_cast<uint64_t>(parameters_->data_start() + parameters_->data_bytes()) > segment_->slot_bytes())
+      throw Error("SINKFLEX_STORE_MISMATCH", "the store's slots hold " + std::to_string(segment_->slot_bytes()) +
+                                                 " bytes, the model's image needs " +
+                                                 std::to_string(parameters_->data_start() + parameters_->data_bytes()));
+    const Napi::Object options = object_of(info[3], "options");
+    threads_ = static_cast<int32_t>(integer_of(options.Get("threads"), "threads", 1, 1024));
+    scheduler_options_.threads = threads_;
+    scheduler_options_.max_sequences = static_cast<int32_t>(integer_of(options.Get("maxSequences"), "maxSequences", 1, 1 << 16));
+    scheduler_options_.max_sequence_tokens =
+        static_cast<int32_t>(integer_of(options.Get("maxSequenceTokens"), "maxSequenceTokens", 2, 1 << 24));
+    scheduler_options_.prefill_rows = static_cast<int32_t>(integer_of(options.Get("prefillRows"), "prefillRows", 1, 1 << 16));
+    const char* isa = std::getenv("SINKFLEX_CPU");
+    backend_ = sfx_cpu_backend(isa && *isa ? isa : nullptr);
+    if (!backend_)
+      throw Error("SINKFLEX_CPU_UNSUPPORTED", std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
+    if (backend_->version != SFX_BACKEND_VERSION) throw Error("SINKFLEX_ADDON_MISMATCH", "the compute backend is of another version");
+  });
+  const napi_status status =
+      napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "sinkflex engine"), 0, 1, nullptr, nullptr, this,
+                                      &EngineWrap::CallJs, &announcer_);
+  if (status != napi_ok) throw make_error(env, "SINKFLEX_INTERNAL", "the engine could not make its thread-safe function");
+  napi_unref_threadsafe_function(env, announcer_);
+  // Added after the function's own hook, so it runs before it.
+  napi_add_env_cleanup_hook(env, &EngineWrap::CleanupHook, this);
+}
+
+EngineWrap::~EngineWrap() {
+  if (torn_down_ || !announcer_) return;
+  StopThreads();
+  napi_remove_env_cleanup_hook(Env(), &EngineWrap::CleanupHook, this);
+  napi_release_threadsafe_function(announcer_, napi_tsfn_abort);
+}
+
+void EngineWrap::CleanupHook(void* data) {
+  EngineWrap* self = static_cast<EngineWrap*>(data);
+  self->StopThreads();
+  self->torn_down_ = true;
+  napi_release_threadsafe_function(self->announcer_, napi_tsfn_abort);
+}
+
+void EngineWrap::StopThreads() {
+  if (stopper_.joinable()) stopper_.join();
+  if (tasks_) tasks_->stop();
+  if (scheduler_) scheduler_->stop();
+}
+
+void EngineWrap::RequireAlive() const {
+  if (disposed_) throw Error("SINKFLEX_ENGINE_DISPOSED", "the engine was disposed");
+}
+
+TaskThread& EngineWrap::NeedTasks() {
+  if (!tasks_) tasks_ = std::make_unique<TaskThread>([this] { Announce(); });
+  return *tasks_;
+}
+
+Trainer& EngineWrap::NeedTrainer() {
+  if (!trainer_) trainer_ = std::make_unique<Trainer>(backend_, config_, parameters_, segment_, threads_);
+  return *trainer_;
+}
+
+Scheduler& EngineWrap::NeedScheduler() {
+  if (!scheduler_)
+    scheduler_ = std::make_unique<Scheduler>(backend_, config_, parameters_, segment_, scheduler_options_, [this] { Announce(); });
+  return *scheduler_;
+}
+
+void EngineWrap::Announce() { napi_call_threadsafe_function(announcer_, nullptr, napi_tsfn_nonblocking); }
+
+void EngineWrap::CallJs(napi_env env, napi_value, void* context, void*) {
+  if (!env) return;  // the environment is going away
+  EngineWrap* self = static_cast<EngineWrap*>(context);
+  const Napi::Env e(env);
+  const Napi::HandleScope scope(e);
+  self->OnLoop(e);
+}
+
+void EngineWrap::OnLoop(Napi::Env env) {
+  SettleTasks(env);
+  SettleGenerations(env);
+  if (stopped_ && stopper_.joinable()) {
+    stopper_.join();
+    RejectAll(env);
+    tasks_.reset();
+    scheduler_.reset();
+    trainer_.reset();
+    for (auto& d : disposals_) d.Resolve(env.Undefined());
+    disposals_.clear();
+  }
+  if (pending_.empty() && disposals_.empty()) ReleaseLoop();
+}
+
+uint64_t EngineWrap::Open(Pending pending) {
+  const uint64_t ticket = next_ticket_++;
+  pending_.emplace(ticket, std::move(pending));
+  HoldLoop();
+  return ticket;
+}
+
+void EngineWrap::HoldLoop() {
+  if (held_) return;
+  held_ = true;
+  Ref();
+  napi_ref_threadsafe_function(Env(), announcer_);
+}
+
+void EngineWrap::ReleaseLoop() {
+  if (!held_) return;
+  held_ = false;
+  napi_unref_threadsafe_function(Env(), announcer_);
+  Unref();
+}
+
+void EngineWrap::Settle(Napi::Env env, uint64_t ticket, const Build& build, std::exception_ptr error) {
+  auto found = pending_.find(ticket);
+  if (found == pending_.end()) return;
+  const Pending p = std::move(found->second);
+  pending_.erase(found);
+  if (error) {
+    p.deferred.Reject(error_of(env, error).Value());
+    return;
+  }
+  const Build& make = build ? build : p.build;
+  p.deferred.Resolve(make ? make(env, p.kept.IsEmpty() ? Napi::Object() : p.kept.Value()) : env.Undefined());
+}
+
+void EngineWrap::RejectAll(Napi::Env env) {
+  for (auto& [ticket, p] : pending_) p.deferred.Reject(make_error(env, "SINKFLEX_ENGINE_DISPOSED", "the engine was disposed").Value());
+  pending_.clear();
+  open_tasks_ = 0;
+}
+
+Napi::Value EngineWrap::Dispose(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  auto deferred = Napi::Promise::Deferred::New(env);
+  if (disposed_ && !stopper_.joinable()) {
+    deferred.Resolve(env.Undefined());
+    return deferred.Promise();
+  }
+  disposals_.push_back(deferred);
+  HoldLoop();
+  if (!disposed_) {
+    disposed_ = true;
+    stopper_ = std::thread([this] {
+      if (tasks_) tasks_->stop();
+      if (scheduler_) scheduler_->stop();
+      stopped_ = true;
+      Announce();
+    });
+  }
+  return deferred.Promise();
+}
+
+Napi::Value EngineWrap::Stats(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  Napi::Object o = Napi::Object::New(env);
+  auto put = [&](const char* key, double value) { o.Set(key, Napi::Number::New(env, value)); };
+  auto seconds = [](int64_t ns) { return static_cast<double>(ns) * 1e-9; };
+  const GenerationCounters none;
+  const GenerationCounters& g = scheduler_ ? scheduler_->counters : none;
+  put("steps", static_cast<double>(g.steps));
+  put("rows", static_cast<double>(g.rows));
+  put("generatedTokens", static_cast<double>(g.generated));
+  put("finishedRequests", static_cast<double>(g.finished));
+  put("largestStep", static_cast<double>(g.largest_step));
+  put("versionsSeen", static_cast<double>(g.versions_seen));
+  put("stepSeconds", seconds(g.step_ns));
+  put("stepPassSeconds", seconds(g.pass_ns));
+  put("cacheBytes", static_cast<double>(g.cache_bytes));
+  const TrainingCounters idle;
+  const TrainingCounters& t = trainer_ ? trainer_->counters : idle;
+  put("forwardPasses", static_cast<double>(t.forward_passes));
+  put("forwardTokens", static_cast<double>(t.forward_tokens));
+  put("forwardSeconds", seconds(t.forward_ns));
+  put("backwardPasses", static_cast<double>(t.backward_passes));
+  put("backwardTokens", static_cast<double>(t.backward_tokens));
+  put("backwardSeconds", seconds(t.backward_ns));
+  put("optimizerSteps", static_cast<double>(t.optimizer_steps));
+  put("optimizerSeconds", seconds(t.optimizer_ns));
+  put("activationBytes", static_cast<double>(t.activation_bytes + g.activation_bytes));
+  return o;
+}
+
+void init_engine(Napi::Env env, Napi::Object exports) { exports.Set("Engine", EngineWrap::Define(env)); }
+
+}  // namespace sinkflex

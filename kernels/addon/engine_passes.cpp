@@ -1,0 +1,184 @@
+// Packed passes and the optimiser: each call becomes a task of the engine's task thread; they run in the order of the calls.
+#include "arguments.h"
+#include "engine.h"
+
+namespace sinkflex {
+
+Napi::Value EngineWrap::Post(Napi::Env env, std::function<void()> work, Build build, Napi::ObjectReference kept) {
+  TaskThread& tasks = NeedTasks();
+  const auto deferred = Napi::Promise::Deferred::New(env);
+  const uint64_t ticket = Open({deferred, std::move(kept), std::move(build)});
+  ++open_tasks_;
+  tasks.post(ticket, std::move(work));
+  return deferred.Promise();
+}
+
+void EngineWrap::SettleTasks(Napi::Env env) {
+  if (!tasks_) return;
+  std::vector<TaskThread::Done> done;
+  tasks_->take_done(&done);
+  for (const TaskThread::Done& d : done) {
+    if (d.ticket == 0) continue;  // nobody waits
+    --open_tasks_;
+    Settle(env, d.ticket, {}, d.error);
+  }
+}
+
+// forward(ids, cuSeqlens, mask | undefined, temperature, keep) -> {logprobs, entropy, lineage, version}
+Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guard(env, [&]() -> Napi::Value {
+    RequireAlive();
+    const auto ids = int32s_of(info[0], "ids");
+    const auto cu = int32s_of(info[1], "cuSeqlens");
+    if (ids.size == 0 || ids.size > INT32_MAX) throw bad_argument("ids", "from 1 to 2^31 - 1 tokens");
+    if (cu.size < 2 || cu.data[0] != 0 || cu.data[cu.size - 1] != static_cast<int32_t>(ids.size))
+      throw bad_argument("cuSeqlens", "ascending from 0 to the number of tokens");
+    for (size_t i = 1; i < cu.size; ++i)
+      if (cu.data[i] < cu.data[i - 1]) throw bad_argument("cuSeqlens", "ascending from 0 to the number of tokens");
+    for (size_t i = 0; i < ids.size; ++i)
+      if (ids.data[i] < 0 || ids.data[i] >= config_.vocab)
+        throw bad_argument("ids[" + std::to_string(i) + "] = " + std::to_string(ids.data[i]), "from 0 to " + std::to_string(config_.vocab - 1));
+    auto batch = std::make_shared<PackedBatch>();
+    batch->ids.assign(ids.data, ids.data + ids.size);
+    batch->cu_seqlens.assign(cu.data, cu.data + cu.size);
+    if (!info[2].IsUndefined()) {
+      const auto mask = bytes_of(info[2], "mask");
+      if (mask.size != ids.size) throw bad_argument("mask", "as long as ids");
+      batch->mask.assign(mask.data, mask.data + mask.size);
+    }
+    const float temperature = static_cast<float>(number_of(info[3], "temperature"));
+    if (!(temperature > 0)) throw bad_argument("temperature", "above 0");
+    const bool keep = boolean_of(info[4], "keep");
+
+    Napi::Object result = Napi::Object::New(env);
+    auto logprobs = Napi::Float32Array::New(env, ids.size), entropy = Napi::Float32Array::New(env, ids.size);
+    result.Set("logprobs", logprobs);
+    result.Set("entropy", entropy);
+    auto version = std::make_shared<Version>();
+    Trainer* trainer = &NeedTrainer();
+    float* lp = logprobs.Data();  // valid while `result` is kept
+    float* en = entropy.Data();
+    return Post(
+        env, [=] { *version = trainer->forward(*batch, temperature, keep, lp, en); },
+        [=](Napi::Env e, Napi::Object kept) -> Napi::Value {
+          kept.Set("lineage", Napi::Number::New(e, version->lineage));
+          kept.Set("version", Napi::Number::New(e, version->version));
+          return kept;
+        },
+        Napi::Persistent(result));
+  });
+}
+
+// backward(dLogprobs, dEntropy | undefined)
+Napi::Value EngineWrap::Backward(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guard(env, [&]() -> Napi::Value {
+    RequireAlive();
+    const auto d = floats_of(info[0], "dLogprobs");
+    auto dlogprobs = std::make_shared<std::vector<float>>(d.data, d.data + d.size);
+    auto dentropy = std::make_shared<std::vector<float>>();
+    if (!info[1].IsUndefined()) {
+      const auto e = floats_of(info[1], "dEntropy");
+      if (e.size != d.size) throw bad_argument("dEntropy", "as long as dLogprobs");
+      dentropy->assign(e.data, e.data + e.size);
+    }
+    Trainer* trainer = &NeedTrainer();
+    return Post(
+        env,
+        [=] {
+          trainer->backward(dlogprobs->data(), dentropy->empty() ? nullptr : dentropy->data(), static_cast<int64_t>(dlogprobs->size()));
+        },
+        {});
+  });
+}
+
+void EngineWrap::ZeroGradients(const Napi::CallbackInfo& info) {
+  guard(info.Env(), [&] {
+    RequireAlive();
+    Trainer* trainer = &NeedTrainer();
+    NeedTasks().post(0, [=] { trainer->zero_gradients(); });
+  });
+}
+
+// The whole gradient section as one Float32Array (a copy), at the offsets of the layout.
+Napi::Value EngineWrap::Gradients(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guard(env, [&]() -> Napi::Value {
+    RequireAlive();
+    if (open_tasks_ > 0) throw Error("SINKFLEX_ENGINE_BUSY", "passes are under way: await them before gradients()");
+    if (tasks_) tasks_->wait_idle();  // at most a zeroGradients
+    Trainer& trainer = NeedTrainer();
+    const float* from = trainer.gradients();
+    const size_t count = static_cast<size_t>(trainer.gradient_bytes()) / sizeof(float);
+    auto array = Napi::Float32Array::New(env, count);
+    std::copy(from, from + count, array.Data());
+    return array;
+  });
+}
+
+// optimizerStep({lr, beta1, beta2, eps, weightDecay, maxGradNorm (0: none), lineage, version}) -> {gradNorm}
+Napi::Value EngineWrap::OptimizerStep(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guard(env, [&]() -> Napi::Value {
+    RequireAlive();
+    const Napi::Object o = object_of(info[0], "options");
+    StepOptions s;
+    auto range = [&](const char* key, double low, double below) {
+      const double value = number_of(o.Get(key), key);
+      if (!(value >= low && value < below)) throw bad_argument(key, "from " + std::to_string(low) + " to below " + std::to_string(below));
+      return value;
+    };
+    s.lr = range("lr", 0, 1e9);
+    s.beta1 = range("beta1", 0, 1);
+    s.beta2 = range("beta2", 0, 1);
+    s.eps = range("eps", 0, 1e9);
+    s.weight_decay = range("weightDecay", 0, 1e9);
+    s.max_grad_norm = range("maxGradNorm", 0, 1e30);
+    s.lineage = static_cast<uint32_t>(integer_of(o.Get("lineage"), "lineage", 0, (1 << 24) - 1));
+    s.version = static_cast<uint32_t>(integer_of(o.Get("version"), "version", 0, UINT32_MAX));
+    Trainer* trainer = &NeedTrainer();
+    auto norm = std::make_shared<double>(0);
+    const std::atomic<bool>* stop = NeedTasks().stopping();
+    return Post(
+        env, [=] { *norm = trainer->step(s, stop); },
+        [=](Napi::Env e, Napi::Object) -> Napi::Value {
+          Napi::Object r = Napi::Object::New(e);
+          r.Set("gradNorm", Napi::Number::New(e, *norm));
+          return r;
+        });
+  });
+}
+
+// saveMoments(path, header)
+Napi::Value EngineWrap::SaveMoments(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guard(env, [&]() -> Napi::Value {
+    RequireAlive();
+    const std::string path = string_of(info[0], "path");
+    const auto bytes = bytes_of(info[1], "header");
+    const std::string header(reinterpret_cast<const char*>(bytes.data), bytes.size);
+    Trainer* trainer = &NeedTrainer();
+    return Post(env, [=] { trainer->save_moments(path, header); }, {});
+  });
+}
+
+// loadMoments(path, mOffsets: Float64Array, vOffsets: Float64Array, step)
+Napi::Value EngineWrap::LoadMoments(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guard(env, [&]() -> Napi::Value {
+    RequireAlive();
+    const std::string path = string_of(info[0], "path");
+    auto offsets = [&](const Napi::Value& value, const char* name) {
+      const auto from = doubles_of(value, name);
+      if (from.size != parameters_->tensors().size()) throw bad_argument(name, "one offset a tensor");
+      return std::vector<int64_t>(from.data, from.data + from.size);
+    };
+    const std::vector<int64_t> m = offsets(info[1], "mOffsets"), v = offsets(info[2], "vOffsets");
+    const int64_t step = integer_of(info[3], "step", 0, int64_t{1} << 52);
+    Trainer* trainer = &NeedTrainer();
+    return Post(env, [=] { trainer->load_moments(path, m, v, step); }, {});
+  });
+}
+
+}  // namespace sinkflex

@@ -1,0 +1,99 @@
+#include "paged_pass.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace sinkflex {
+
+#define CALL(op, ...) check(b, b->op(stream_, __VA_ARGS__), #op)
+
+PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& c, int64_t max_rows, int64_t max_sequences,
+                     int64_t max_tokens)
+    : backend_(backend), stream_(stream), config_(c), max_rows_(max_rows), max_pages_((max_tokens + kPageTokens - 1) / kPageTokens),
+      pages_(max_pages_ * max_sequences), options_(static_cast<size_t>(max_rows)) {
+  const int64_t n = max_rows, half = c.head_dim / 2;
+  arena_.plan(backend, [&](Arena& a) {
+    ids_ = a.take<int32_t>(n);
+    sequence_ = a.take<int32_t>(n);
+    position_ = a.take<int32_t>(n);
+    draw_row_ = a.take<int32_t>(n);
+    token_ = a.take<int32_t>(n);
+    page_table_ = a.take<int32_t>(pages_);
+    x_ = a.take<float>(n * c.hidden);
+    normed_ = a.take<float>(n * c.hidden);
+    drawn_ = a.take<float>(n * c.hidden);
+    rstd_ = a.take<float>(n);
+    q_ = a.take<float>(n * c.query_width());
+    k_ = a.take<float>(n * c.kv_width());
+    v_ = a.take<float>(n * c.kv_width());
+    attention_ = a.take<float>(n * c.query_width());
+    router_logits_ = a.take<float>(n * c.experts);
+    expert_index_ = a.take<int32_t>(n * c.top_k);
+    expert_weight_ = a.take<float>(n * c.top_k);
+    logprob_ = a.take<float>(n);
+  });
+  // Sequence i owns pages [i * max_pages, (i + 1) * max_pages) of every layer.
+  for (int64_t i = 0; i < pages_; ++i) page_table_[i] = static_cast<int32_t>(i);
+  cache_ = Block(backend, 2 * c.layers * pages_ * kPageTokens * c.kv_width() * static_cast<int64_t>(sizeof(float)));
+  const int64_t positions = max_pages_ * kPageTokens;
+  tables_ = Block(backend, 2 * positions * half * static_cast<int64_t>(sizeof(float)));
+  cosine_ = view(tables_.floats(), {positions, half});
+  sine_ = view(tables_.floats() + positions * half, {positions, half});
+  fill_rotary_tables(c.rope, c.head_dim, 0, positions, static_cast<float*>(cosine_.data), static_cast<float*>(sine_.data));
+}
+
+void PagedPass::run(const Weights& weights) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  const int64_t n = rows_, h = c.hidden, layer_floats = pages_ * kPageTokens * c.kv_width();
+  const int32_t top_k = static_cast<int32_t>(c.top_k);
+  sfx_tensor x = view(x_, {n, h}), normed = view(normed_, {n, h}), logits = view(router_logits_, {n, c.experts});
+  sfx_tensor q = view(q_, {n, c.query_width()}), k = view(k_, {n, c.kv_width()}), v = view(v_, {n, c.kv_width()});
+  sfx_tensor qh = view(q_, {n, c.heads, c.head_dim}), kh = view(k_, {n, c.kv_heads, c.head_dim}),
+             vh = view(v_, {n, c.kv_heads, c.head_dim});
+  sfx_tensor o = view(attention_, {n, c.query_width()}), oh = view(attention_, {n, c.heads, c.head_dim});
+  sfx_paged paged{};
+  paged.rows = n;
+  paged.sequence = sequence_;
+  paged.position = position_;
+  paged.page_table = page_table_;
+  paged.max_pages = max_pages_;
+  paged.page_tokens = kPageTokens;
+
+  CALL(embedding_forward, &weights.embed, ids_, &x);
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const LayerWeights& w = weights.layers[static_cast<size_t>(l)];
+    CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, rstd_);
+    CALL(linear_forward, &normed, &w.q, optional(w.q_bias), 0, &q);
+    CALL(linear_forward, &normed, &w.k, optional(w.k_bias), 0, &k);
+    CALL(linear_forward, &normed, &w.v, optional(w.v_bias), 0, &v);
+    CALL(rope, &qh, position_, &cosine_, &sine_, 0);
+    CALL(rope, &kh, position_, &cosine_, &sine_, 0);
+    paged.keys = cache_.floats() + 2 * l * layer_floats;
+    paged.values = cache_.floats() + (2 * l + 1) * layer_floats;
+    const sfx_attention_mask m{c.window[static_cast<size_t>(l)], 0, 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+    CALL(kv_write, &kh, &vh, &paged);
+    CALL(attention_paged, &qh, static_cast<const float*>(w.sinks.data), &paged, &m, &oh);
+    CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &x);
+
+    CALL(rms_norm_forward, &x, &w.post_norm, c.eps, &normed, rstd_);
+    CALL(linear_forward, &normed, &w.router, optional(w.router_bias), 0, &logits);
+    CALL(router_forward, &logits, top_k, expert_index_, expert_weight_);
+    CALL(moe_forward, &normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias, c.swiglu_limit,
+         &x, nullptr);
+  }
+  if (draws_ > 0) {
+    const int64_t row_bytes = h * static_cast<int64_t>(sizeof(float));
+    if (draws_ < n) {
+      for (int64_t i = 0; i < draws_; ++i) CALL(copy, drawn_ + i * h, x_ + draw_row_[i] * h, row_bytes);
+    }
+    sfx_tensor last = view(draws_ < n ? drawn_ : x_, {draws_, h}), hidden = view(normed_, {draws_, h});
+    CALL(rms_norm_forward, &last, &weights.norm, c.eps, &hidden, rstd_);
+    CALL(linear_sample, &hidden, &weights.head, options_.data(), token_, logprob_);
+  }
+  check(b, b->synchronize(stream_), "synchronize");
+}
+
+#undef CALL
+
+}  // namespace sinkflex

@@ -1,0 +1,60 @@
+// One step of generation: rows of many sequences (one for a sequence that decodes, a chunk for one that reads its prompt) through the model
+// over a paged key/value cache, then one token drawn for each row that is at its end. Buffers are made once; a step allocates nothing.
+#ifndef SINKFLEX_MODEL_PAGED_PASS_H
+#define SINKFLEX_MODEL_PAGED_PASS_H
+
+#include <cstdint>
+#include <vector>
+
+#include "parameters.h"
+
+namespace sinkflex {
+
+class PagedPass {
+ public:
+  static constexpr int64_t kPageTokens = 64;  // equals the key tile of the attention operators
+
+  // Every sequence owns ceil(max_tokens / 64) pages of each layer, reserved here.
+  PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& config, int64_t max_rows, int64_t max_sequences,
+            int64_t max_tokens);
+
+  // The rows of the next step; those of one sequence are consecutive and ascending in position.
+  void clear() {
+    rows_ = 0;
+    draws_ = 0;
+  }
+  void add_row(int32_t sequence, int32_t position, int32_t token) {
+    sequence_[rows_] = sequence;
+    position_[rows_] = position;
+    ids_[rows_++] = token;
+  }
+  // Draws a token from the row added last; returns the index of the draw.
+  int64_t add_draw(const sfx_sample_options& options) {
+    draw_row_[draws_] = static_cast<int32_t>(rows_ - 1);
+    options_[static_cast<size_t>(draws_)] = options;
+    return draws_++;
+  }
+  void run(const Weights& weights);
+
+  int64_t rows() const { return rows_; }
+  int64_t max_rows() const { return max_rows_; }
+  int32_t token(int64_t draw) const { return token_[draw]; }
+  float logprob(int64_t draw) const { return logprob_[draw]; }
+  int64_t cache_bytes() const { return cache_.bytes(); }
+  int64_t activation_bytes() const { return arena_.bytes(); }
+
+ private:
+  const sfx_backend* backend_;
+  sfx_stream* stream_;
+  Config config_;
+  int64_t max_rows_, max_pages_, pages_, rows_ = 0, draws_ = 0;
+  Arena arena_;
+  Block cache_, tables_;
+  sfx_tensor cosine_{}, sine_{};
+  int32_t *ids_, *sequence_, *position_, *page_table_, *draw_row_, *expert_index_, *token_;
+  float *x_, *normed_, *rstd_, *q_, *k_, *v_, *attention_, *router_logits_, *expert_weight_, *drawn_, *logprob_;
+  std::vector<sfx_sample_options> options_;
+};
+
+}  // namespace sinkflex
+#endif

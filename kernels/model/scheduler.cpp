@@ -1,0 +1,249 @@
+#include "scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace sinkflex {
+
+namespace {
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+}  // namespace
+
+Scheduler::Scheduler(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
+                     std::shared_ptr<VersionedSegment> segment, const SchedulerOptions& options, std::function<void()> announce)
+    : backend_(backend), config_(config), parameters_(std::move(parameters)), segment_(std::move(segment)), options_(options),
+      announce_(std::move(announce)), sequences_(static_cast<size_t>(options.max_sequences)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Scheduler::~Scheduler() { stop(); }
+
+void Scheduler::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Scheduler::submit(std::unique_ptr<Generation> generation) {
+  bool wake;
+  {
+    std::lock_guard lock(mutex_);
+    const int32_t sequence = generation->sequence;
+    commands_.push_back({Command::kSubmit, sequence, std::move(generation)});
+    has_commands_ = true;
+    wake = sleeping_;
+  }
+  if (wake) wake_.notify_one();
+}
+
+void Scheduler::reset(int32_t sequence) {  // needs no wake: it matters only to a submit that follows
+  std::lock_guard lock(mutex_);
+  commands_.push_back({Command::kReset, sequence, nullptr});
+  has_commands_ = true;
+}
+
+void Scheduler::abort(int32_t sequence) {
+  bool wake;
+  {
+    std::lock_guard lock(mutex_);
+    commands_.push_back({Command::kAbort, sequence, nullptr});
+    has_commands_ = true;
+    wake = sleeping_;
+  }
+  if (wake) wake_.notify_one();
+}
+
+void Scheduler::take_finished(Finished* into) {
+  std::lock_guard lock(mutex_);
+  into->swap(finished_);
+}
+
+void Scheduler::run() {
+  reset_float_environment();
+  while (!stop_) {
+    drain();
+    if (active_.empty()) {
+      announce_finished();
+      if (reader_ && !frozen_) {  // an idle engine holds no slot
+        reader_->release();
+        version_.reset();
+      }
+      std::unique_lock lock(mutex_);
+      if (stop_) break;
+      if (!commands_.empty()) continue;
+      sleeping_ = true;
+      wake_.wait(lock, [this] { return stop_ || !commands_.empty(); });
+      sleeping_ = false;
+      continue;
+    }
+    try {
+      step();
+    } catch (...) {
+      fail_all(std::current_exception());
+    }
+    announce_finished();
+  }
+  active_.clear();
+  pass_.reset();
+  reader_.reset();
+  if (stream_) backend_->stream_destroy(stream_);
+  stream_ = nullptr;
+}
+
+void Scheduler::drain() {
+  if (!has_commands_) return;
+  {
+    std::lock_guard lock(mutex_);
+    taken_.swap(commands_);
+    has_commands_ = false;
+  }
+  for (Command& c : taken_) {
+    Sequence& s = sequences_[static_cast<size_t>(c.sequence)];
+    if (c.kind == Command::kSubmit) {
+      begin(std::move(c.generation));
+    } else if (c.kind == Command::kReset) {
+      s = Sequence();
+    } else if (s.active) {
+      for (size_t i = 0; i < active_.size(); ++i)
+        if (active_[i].get() == s.active) {
+          finish(i, StopReason::kAborted);
+          break;
+        }
+    }
+  }
+  taken_.clear();
+}
+
+void Scheduler::begin(std::unique_ptr<Generation> g) {
+  Sequence& s = sequences_[static_cast<size_t>(g->sequence)];
+  const int64_t held = s.length + (s.uncached >= 0 ? 1 : 0);
+  // There must be room for the input and one token more.
+  if (held + static_cast<int64_t>(g->input.size()) + 1 > options_.max_sequence_tokens) {
+    g->reason = StopReason::kContext;
+    done_.push_back(std::move(g));
+    return;
+  }
+  if (s.uncached >= 0) g->input.insert(g->input.begin(), s.uncached);
+  s.uncached = -1;
+  const int64_t room = options_.max_sequence_tokens - s.length - static_cast<int64_t>(g->input.size());
+  const size_t most = static_cast<size_t>(std::min<int64_t>(g->max_new_tokens, room));
+  g->tokens.reserve(most);
+  g->versions.reserve(most);
+  g->logprobs.reserve(most);
+  s.active = g.get();
+  active_.push_back(std::move(g));
+}
+
+void Scheduler::step() {
+  const int64_t start = now_ns();
+  if (!pass_) {
+    stream_ = backend_->stream_create(options_.threads);
+    pass_ = std::make_unique<PagedPass>(backend_, stream_, config_, options_.max_sequences + options_.prefill_rows, options_.max_sequences,
+                                        options_.max_sequence_tokens);
+    reader_.emplace(segment_);
+    active_.reserve(static_cast<size_t>(options_.max_sequences));
+    counters.cache_bytes = pass_->cache_bytes();
+    counters.activation_bytes = pass_->activation_bytes();
+  }
+  if (!version_ || (!frozen_ && !reader_->is_current())) {
+    Version version;
+    const uint8_t* slot = reader_->pin(&version);
+    if (slot != bound_) parameters_->bind(slot + parameters_->data_start(), &weights_);
+    bound_ = slot;
+    version_ = version;
+    ++counters.versions_seen;
+  }
+  schedule();
+  const int64_t pass_start = now_ns();
+  pass_->run(weights_);
+  const int64_t pass_end = now_ns();
+  collect();
+
+  ++counters.steps;
+  counters.rows += pass_->rows();
+  if (pass_->rows() > counters.largest_step) counters.largest_step = pass_->rows();
+  counters.pass_ns += pass_end - pass_start;
+  counters.step_ns += now_ns() - start;
+}
+
+// Rows of the step: first one for every sequence with a single token to read (all that decode), then chunks of input in order of
+// arrival while rows are left.
+void Scheduler::schedule() {
+  pass_->clear();
+  int64_t budget = pass_->max_rows();
+  for (auto& g : active_) {
+    g->draw = -1;
+    if (g->input.size() - g->read == 1) --budget;
+  }
+  for (auto& g : active_) {
+    Sequence& s = sequences_[static_cast<size_t>(g->sequence)];
+    const int64_t left = static_cast<int64_t>(g->input.size() - g->read);
+    const int64_t take = left == 1 ? 1 : std::min(left, budget);
+    if (left > 1) budget -= take;
+    for (int64_t i = 0; i < take; ++i)
+      pass_->add_row(g->sequence, static_cast<int32_t>(s.length++), g->input[g->read++]);
+    if (take > 0 && take == left) {
+      g->sample.position = static_cast<uint32_t>(s.length);
+      g->draw = pass_->add_draw(g->sample);
+    }
+  }
+}
+
+void Scheduler::collect() {
+  for (size_t i = active_.size(); i-- > 0;) {
+    Generation& g = *active_[i];
+    if (g.draw < 0) continue;
+    Sequence& s = sequences_[static_cast<size_t>(g.sequence)];
+    const int32_t token = pass_->token(g.draw);
+    if (g.tokens.empty()) g.lineage = version_->lineage;
+    g.tokens.push_back(token);
+    g.versions.push_back(static_cast<int32_t>(version_->version));
+    g.logprobs.push_back(pass_->logprob(g.draw));
+    s.uncached = token;
+    ++counters.generated;
+    if (std::find(g.stop_tokens.begin(), g.stop_tokens.end(), token) != g.stop_tokens.end()) {
+      finish(i, StopReason::kStop);
+    } else if (static_cast<int32_t>(g.tokens.size()) >= g.max_new_tokens) {
+      finish(i, StopReason::kLength);
+    } else if (s.length + 1 >= options_.max_sequence_tokens) {
+      finish(i, StopReason::kContext);
+    } else {
+      g.input.assign(1, token);
+      g.read = 0;
+      s.uncached = -1;
+    }
+  }
+}
+
+void Scheduler::finish(size_t index, StopReason reason) {
+  std::unique_ptr<Generation> g = std::move(active_[index]);
+  active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));  // keeps the order of arrival
+  g->reason = reason;
+  sequences_[static_cast<size_t>(g->sequence)].active = nullptr;
+  ++counters.finished;
+  done_.push_back(std::move(g));
+}
+
+void Scheduler::fail_all(std::exception_ptr error) {
+  while (!active_.empty()) {
+    active_.back()->error = error;
+    finish(active_.size() - 1, StopReason::kAborted);
+  }
+}
+
+void Scheduler::announce_finished() {
+  if (done_.empty()) return;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& g : done_) finished_.push_back(std::move(g));
+  }
+  done_.clear();
+  announce_();
+}
+
+}  // namespace sinkflex

@@ -1,0 +1,124 @@
+// Continuous batching: one native thread advances every generating sequence of an engine by one step at a time. A step takes the sequences
+// that decode (one row each) and those that still read input (a chunk of rows each) through the model in a single pass, and draws a token
+// for every row that is at the end of its input. The numeric contract of the operators makes the result independent of the company.
+//
+// A sequence keeps its key/value cache between turns; while its environment works it costs nothing. The token drawn last is not in the cache
+// yet: it is read first in the next turn. Requests enter through a locked queue; those finished in a step are announced by one call.
+#ifndef SINKFLEX_MODEL_SCHEDULER_H
+#define SINKFLEX_MODEL_SCHEDULER_H
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "../memory/versioned_segment.h"
+#include "paged_pass.h"
+
+namespace sinkflex {
+
+enum class StopReason : int32_t { kStop = 0, kLength = 1, kContext = 2, kAborted = 3 };
+
+// One turn of one sequence, from the request to its result.
+struct Generation {
+  int32_t sequence = 0;         // cache slot
+  std::vector<int32_t> input;   // appended to the cache first
+  int32_t max_new_tokens = 0;
+  std::vector<int32_t> stop_tokens;
+  sfx_sample_options sample{};  // position is set for each draw
+  uint64_t ticket = 0;          // the caller's
+
+  std::vector<int32_t> tokens, versions;
+  std::vector<float> logprobs;
+  uint32_t lineage = 0;         // of the first token
+  StopReason reason = StopReason::kAborted;
+  std::exception_ptr error;
+
+ private:
+  friend class Scheduler;
+  size_t read = 0;              // input tokens already in the cache
+  int64_t draw = -1;            // draw index within the step under way
+};
+
+struct SchedulerOptions {
+  int32_t threads = 1, max_sequences = 64, max_sequence_tokens = 1024, prefill_rows = 256;
+};
+
+struct GenerationCounters {
+  std::atomic<int64_t> steps{0}, rows{0}, generated{0}, finished{0}, pass_ns{0}, step_ns{0}, largest_step{0}, versions_seen{0};
+  std::atomic<int64_t> cache_bytes{0}, activation_bytes{0};
+};
+
+class Scheduler {
+ public:
+  using Finished = std::vector<std::unique_ptr<Generation>>;
+
+  // `announce` is called on the scheduler's thread after a step in which something finished; the list is fetched with take_finished.
+  Scheduler(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
+            std::shared_ptr<VersionedSegment> segment, const SchedulerOptions& options, std::function<void()> announce);
+  ~Scheduler();  // stops; what is under way ends as aborted without being announced
+
+  void submit(std::unique_ptr<Generation> generation);  // one a sequence at a time
+  void reset(int32_t sequence);                         // empties the cache slot; nothing may be generating in it
+  void abort(int32_t sequence);                         // what generates in it ends as kAborted
+  void freeze(bool frozen) { frozen_ = frozen; }        // keep the pinned version instead of taking newer ones
+  void stop();                                          // joins the thread; idempotent
+  void take_finished(Finished* into);
+  GenerationCounters counters;
+
+ private:
+  struct Sequence {
+    int64_t length = 0;            // tokens in the cache
+    int32_t uncached = -1;         // the token drawn last, not in the cache yet
+    Generation* active = nullptr;
+  };
+  struct Command {
+    enum Kind { kSubmit, kReset, kAbort } kind;
+    int32_t sequence;
+    std::unique_ptr<Generation> generation;
+  };
+  void run();
+  void drain();
+  void begin(std::unique_ptr<Generation> generation);
+  void step();
+  void schedule();
+  void collect();
+  void finish(size_t active_index, StopReason reason);
+  void fail_all(std::exception_ptr error);
+  void announce_finished();
+
+  const sfx_backend* backend_;
+  Config config_;
+  std::shared_ptr<const Parameters> parameters_;
+  std::shared_ptr<VersionedSegment> segment_;
+  SchedulerOptions options_;
+  std::function<void()> announce_;
+
+  // The scheduler's thread only.
+  sfx_stream* stream_ = nullptr;
+  std::unique_ptr<PagedPass> pass_;
+  std::optional<VersionedSegment::Reader> reader_;
+  std::optional<Version> version_;
+  Weights weights_;
+  const uint8_t* bound_ = nullptr;
+  std::vector<Sequence> sequences_;
+  std::vector<std::unique_ptr<Generation>> active_, done_;
+  std::vector<Command> taken_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Command> commands_;  // guarded by mutex_
+  Finished finished_;              // guarded by mutex_
+  bool sleeping_ = false;          // guarded by mutex_
+  std::atomic<bool> stop_{false}, frozen_{false}, has_commands_{false};
+  std::thread thread_;
+};
+
+}  // namespace sinkflex
+#endif

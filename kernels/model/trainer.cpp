@@ -1,0 +1,187 @@
+#include "trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "moments_file.h"
+
+namespace sinkflex {
+
+namespace {
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::atomic<int64_t>* total) : total_(total), start_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() {
+    const auto spent = std::chrono::steady_clock::now() - start_;
+    *total_ += std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count();
+  }
+
+ private:
+  std::atomic<int64_t>* total_;
+  std::chrono::steady_clock::time_point start_;
+};
+}  // namespace
+
+Trainer::Trainer(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
+                 std::shared_ptr<VersionedSegment> segment, int32_t threads)
+    : backend_(backend), stream_(backend->stream_create(threads)), config_(config), parameters_(std::move(parameters)),
+      segment_(std::move(segment)), pass_(backend, stream_, config) {}
+
+Trainer::~Trainer() { backend_->stream_destroy(stream_); }
+
+void Trainer::bind(const uint8_t* slot) {
+  if (slot == bound_) return;
+  parameters_->bind(slot + parameters_->data_start(), &weights_);
+  bound_ = slot;
+}
+
+Version Trainer::forward(const PackedBatch& batch, float temperature, bool keep, float* logprobs, float* entropy) {
+  Stopwatch watch(&counters.forward_ns);
+  if (!reader_) reader_.emplace(segment_);
+  pass_.drop();
+  Version version;
+  bind(reader_->pin(&version));
+  pass_.forward(batch, weights_, temperature, keep, logprobs, entropy);
+  if (!keep) reader_->release();  // an idle engine holds no slot
+  ++counters.forward_passes;
+  counters.forward_tokens += pass_.tokens();
+  counters.activation_bytes = pass_.activation_bytes();
+  return version;
+}
+
+void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t tokens) {
+  if (!pass_.kept()) throw Error("SINKFLEX_ENGINE_NOTHING_KEPT", "backward needs a forward with keep: true before it, and only one backward follows each");
+  if (tokens != pass_.tokens())
+    throw Error("SINKFLEX_BAD_ARGUMENT", "dLogprobs has " + std::to_string(tokens) + " entries, the kept forward had " +
+                                             std::to_string(pass_.tokens()) + " tokens");
+  Stopwatch watch(&counters.backward_ns);
+  ensure_gradients();
+  pass_.backward(dlogprobs, dentropy, &gradients_);
+  reader_->release();
+  ++counters.backward_passes;
+  counters.backward_tokens += tokens;
+}
+
+void Trainer::ensure_gradients() {
+  if (gradient_block_.data()) return;
+  gradient_block_ = Block(backend_, parameters_->data_bytes());
+  parameters_->bind(gradient_block_.data(), &gradients_.views);
+  gradients_.head = gradients_.views.head;
+  if (config_.tied) {
+    head_block_ = Block(backend_, config_.vocab * config_.hidden * static_cast<int64_t>(sizeof(float)));
+    gradients_.head = view(head_block_.data(), {config_.vocab, config_.hidden});
+  }
+  zero_gradients();
+}
+
+void Trainer::zero_gradients() {
+  if (!gradient_block_.data()) return;
+  check(backend_, backend_->fill_zero(stream_, gradient_block_.data(), gradient_block_.bytes()), "fill_zero");
+  if (head_block_.data()) check(backend_, backend_->fill_zero(stream_, head_block_.data(), head_block_.bytes()), "fill_zero");
+  check(backend_, backend_->synchronize(stream_), "synchronize");
+}
+
+void Trainer::fold_tied_head() {
+  if (!head_block_.data()) return;
+  float* to = static_cast<float*>(gradients_.views.embed.data);
+  float* from = head_block_.floats();
+  const int64_t count = config_.vocab * config_.hidden;
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] += from[i];
+    from[i] = 0;
+  }
+}
+
+const float* Trainer::gradients() {
+  ensure_gradients();
+  fold_tied_head();
+  return gradient_block_.floats();
+}
+
+void Trainer::ensure_moments() {
+  if (moment_block_.data()) return;
+  moment_block_ = Block(backend_, 2 * moment_stride());
+  check(backend_, backend_->fill_zero(stream_, moment_block_.data(), moment_block_.bytes()), "fill_zero");
+  check(backend_, backend_->synchronize(stream_), "synchronize");
+}
+
+double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
+  Stopwatch watch(&counters.optimizer_ns);
+  if (!reader_) reader_.emplace(segment_);
+  ensure_gradients();
+  ensure_moments();
+  fold_tied_head();
+  pass_.drop();
+
+  const uint8_t* gradient = static_cast<const uint8_t*>(gradient_block_.data());
+  double squares = 0;
+  for (const TensorSpec& t : parameters_->tensors()) {
+    double sum = 0;
+    check(backend_, backend_->sum_squares(stream_, reinterpret_cast<const float*>(gradient + t.offset), t.count(), &sum), "sum_squares");
+    check(backend_, backend_->synchronize(stream_), "synchronize");
+    squares += sum;
+  }
+  const double norm = std::sqrt(squares);
+  if (!std::isfinite(norm))
+    throw Error("SINKFLEX_ENGINE_NOT_FINITE", "the gradient norm is not finite: the step for version " + std::to_string(o.version) + " was not taken");
+
+  sfx_adamw_options a{};
+  a.lr = static_cast<float>(o.lr);
+  a.beta1 = static_cast<float>(o.beta1);
+  a.beta2 = static_cast<float>(o.beta2);
+  a.eps = static_cast<float>(o.eps);
+  a.grad_scale = o.max_grad_norm > 0 && norm > o.max_grad_norm ? static_cast<float>(o.max_grad_norm / (norm + 1e-6)) : 1.0f;
+  a.bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step_ + 1)));
+  a.bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step_ + 1)));
+
+  const int64_t start = parameters_->data_start();
+  Version from;
+  const uint8_t* old_slot = reader_->pin(&from);
+  // Refused before the moments change, so that a caller may correct the version and step again.
+  if (std::pair(o.lineage, o.version) <= std::pair(from.lineage, from.version)) {
+    reader_->release();
+    throw Error("SINKFLEX_STORE_ORDER", "version " + std::to_string(o.lineage) + "." + std::to_string(o.version) +
+                                            " is not greater than the current " + std::to_string(from.lineage) + "." +
+                                            std::to_string(from.version));
+  }
+  WaitOptions wait;
+  wait.stop = stop;
+  VersionedSegment::Writing writing = segment_->begin_write(wait);
+  uint8_t* new_slot = writing.data();
+  std::memcpy(new_slot, old_slot, static_cast<size_t>(start));  // the safetensors header
+  uint8_t* m = static_cast<uint8_t*>(moment_block_.data());
+  uint8_t* v = m + moment_stride();
+  for (const TensorSpec& t : parameters_->tensors()) {
+    a.weight_decay = t.decay ? static_cast<float>(o.weight_decay) : 0.0f;
+    check(backend_,
+          backend_->adamw(stream_, reinterpret_cast<const float*>(old_slot + start + t.offset),
+                          reinterpret_cast<const float*>(gradient + t.offset), reinterpret_cast<float*>(m + t.offset),
+                          reinterpret_cast<float*>(v + t.offset), t.count(), &a, reinterpret_cast<float*>(new_slot + start + t.offset)),
+          "adamw");
+  }
+  check(backend_, backend_->synchronize(stream_), "synchronize");
+  ++step_;
+  writing.publish(o.lineage, o.version);
+  reader_->release();
+  zero_gradients();
+  ++counters.optimizer_steps;
+  return norm;
+}
+
+void Trainer::save_moments(const std::string& path, const std::string& header) {
+  ensure_moments();
+  const uint8_t* m = static_cast<const uint8_t*>(moment_block_.data());
+  write_moments(path, header, m, m + moment_stride(), parameters_->data_bytes(), step_);
+}
+
+void Trainer::load_moments(const std::string& path, const std::vector<int64_t>& m_offsets, const std::vector<int64_t>& v_offsets,
+                           int64_t step) {
+  Block fresh(backend_, 2 * moment_stride());
+  uint8_t* m = static_cast<uint8_t*>(fresh.data());
+  read_moments(path, m_offsets, v_offsets, parameters_->tensors(), m, m + moment_stride());
+  moment_block_ = std::move(fresh);
+  step_ = step;
+}
+
+}  // namespace sinkflex

@@ -1,0 +1,74 @@
+// The training side of an engine: pins the version it computes with, accumulates gradients over kept forwards, and turns them into the
+// next version of the store. Used by one native thread at a time; the engine queues calls in order.
+#ifndef SINKFLEX_MODEL_TRAINER_H
+#define SINKFLEX_MODEL_TRAINER_H
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "../memory/versioned_segment.h"
+#include "training_pass.h"
+
+namespace sinkflex {
+
+struct StepOptions {
+  double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double max_grad_norm = 0;  // <= 0: no clipping
+  uint32_t lineage = 0, version = 0;
+};
+
+struct TrainingCounters {
+  std::atomic<int64_t> forward_passes{0}, forward_tokens{0}, forward_ns{0};
+  std::atomic<int64_t> backward_passes{0}, backward_tokens{0}, backward_ns{0};
+  std::atomic<int64_t> optimizer_steps{0}, optimizer_ns{0}, activation_bytes{0};
+};
+
+class Trainer {
+ public:
+  Trainer(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
+          std::shared_ptr<VersionedSegment> segment, int32_t threads);
+  ~Trainer();
+
+  Version forward(const PackedBatch& batch, float temperature, bool keep, float* logprobs, float* entropy);
+  void backward(const float* dlogprobs, const float* dentropy, int64_t tokens);
+  void zero_gradients();
+  // Clips by the global norm, applies AdamW from the newest version into a fresh slot and publishes it, then clears the gradients.
+  // Returns the norm before clipping. SINKFLEX_ENGINE_NOT_FINITE leaves weights and moments untouched.
+  double step(const StepOptions& options, const std::atomic<bool>* stop);
+
+  // Gradient buffer at the offsets of Parameters, with the two parts of a tied head added up.
+  const float* gradients();
+  int64_t gradient_bytes() const { return parameters_->data_bytes(); }
+
+  // Moments: see moments_file.h. A load that fails changes nothing.
+  void save_moments(const std::string& path, const std::string& header);
+  void load_moments(const std::string& path, const std::vector<int64_t>& m_offsets, const std::vector<int64_t>& v_offsets, int64_t step);
+
+  TrainingCounters counters;
+
+ private:
+  int64_t moment_stride() const { return (parameters_->data_bytes() + 63) / 64 * 64; }
+  void ensure_gradients();
+  void fold_tied_head();
+  void ensure_moments();
+  void bind(const uint8_t* slot);
+
+  const sfx_backend* backend_;
+  sfx_stream* stream_ = nullptr;
+  Config config_;
+  std::shared_ptr<const Parameters> parameters_;
+  std::shared_ptr<VersionedSegment> segment_;
+  std::optional<VersionedSegment::Reader> reader_;  // claimed at the first use
+  TrainingPass pass_;
+  Weights weights_;
+  const uint8_t* bound_ = nullptr;
+  Block gradient_block_, head_block_, moment_block_;
+  Gradients gradients_;
+  int64_t step_ = 0;
+};
+
+}  // namespace sinkflex
+#endif

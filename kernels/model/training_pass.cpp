@@ -1,0 +1,235 @@
+#include "training_pass.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace sinkflex {
+
+#define CALL(op, ...) check(b, b->op(stream_, __VA_ARGS__), #op)
+
+TrainingPass::TrainingPass(const sfx_backend* backend, sfx_stream* stream, const Config& config)
+    : backend_(backend), stream_(stream), config_(config), layers_(static_cast<size_t>(config.layers)) {}
+
+sfx_attention_mask TrainingPass::mask(int64_t l) const {
+  return {config_.window[static_cast<size_t>(l)], 0, 1.0f / std::sqrt(static_cast<float>(config_.head_dim))};
+}
+
+void TrainingPass::ensure_tables(int64_t positions) {
+  if (positions <= table_positions_) return;
+  const int64_t half = config_.head_dim / 2;
+  positions = (positions + 1023) / 1024 * 1024;
+  tables_ = Block(backend_, positions * half * 2 * static_cast<int64_t>(sizeof(float)));
+  float* cosine = tables_.floats();
+  float* sine = cosine + positions * half;
+  fill_rotary_tables(config_.rope, config_.head_dim, 0, positions, cosine, sine);
+  cosine_ = view(cosine, {positions, half});
+  sine_ = view(sine, {positions, half});
+  table_positions_ = positions;
+}
+
+void TrainingPass::plan(int64_t n, int64_t segments, bool keep) {
+  if (n == planned_n_ && segments == planned_segments_ && keep == planned_keep_) return;
+  planned_n_ = 0;  // a plan that throws half way must not be taken for a good one
+  const Config& c = config_;
+  const int64_t h = c.hidden, Q = c.query_width(), K = c.kv_width();
+  const int64_t saved = keep ? backend_->moe_saved_bytes(n, h, c.intermediate, c.experts, static_cast<int32_t>(c.top_k)) : 0;
+  arena_.plan(backend_, [&](Arena& a) {
+    ids_ = a.take<int32_t>(n);
+    position_ = a.take<int32_t>(n);
+    target_ = a.take<int32_t>(n);
+    cu_ = a.take<int32_t>(segments + 1);
+    for (size_t l = 0; l < layers_.size(); ++l) {
+      Layer& y = layers_[l];
+      if (!keep && l > 0) {
+        y = layers_[0];
+        continue;
+      }
+      y.x_in = a.take<float>(n * h);
+      y.x_mid = keep ? a.take<float>(n * h) : y.x_in;
+      y.rstd_in = a.take<float>(n);
+      y.rstd_mid = a.take<float>(n);
+      y.q = a.take<float>(n * Q);
+      y.k = a.take<float>(n * K);
+      y.v = a.take<float>(n * K);
+      y.attention = a.take<float>(n * Q);
+      y.lse = a.take<float>(n * c.heads);
+      y.expert_index = a.take<int32_t>(n * c.top_k);
+      y.expert_weight = a.take<float>(n * c.top_k);
+      y.experts = keep ? a.take<uint8_t>(saved) : nullptr;
+    }
+    x_final_ = keep ? a.take<float>(n * h) : layers_[0].x_in;
+    rstd_final_ = a.take<float>(n);
+    normed_ = a.take<float>(n * h);
+    router_logits_ = a.take<float>(n * c.experts);
+    row_logprob_ = a.take<float>(n);
+    row_entropy_ = a.take<float>(n);
+    row_lse_ = a.take<float>(n);
+    if (!keep) return;
+    dx_ = a.take<float>(n * h);
+    dnormed_ = a.take<float>(n * h);
+    dq_ = a.take<float>(n * Q);
+    dk_ = a.take<float>(n * K);
+    dv_ = a.take<float>(n * K);
+    dattention_ = a.take<float>(n * Q);
+    drouter_ = a.take<float>(n * c.experts);
+    dexpert_weight_ = a.take<float>(n * c.top_k);
+    row_dlogprob_ = a.take<float>(n);
+    row_dentropy_ = a.take<float>(n);
+  });
+  planned_n_ = n;
+  planned_segments_ = segments;
+  planned_keep_ = keep;
+}
+
+void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, float temperature, bool keep, float* logprobs,
+                           float* entropy) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  kept_ = false;
+  n_ = static_cast<int64_t>(batch.ids.size());
+  segments_ = static_cast<int64_t>(batch.cu_seqlens.size()) - 1;
+  temperature_ = temperature;
+  weights_ = &weights;
+  int64_t longest = 0;
+  for (int64_t s = 0; s < segments_; ++s)
+    longest = std::max<int64_t>(longest, batch.cu_seqlens[static_cast<size_t>(s) + 1] - batch.cu_seqlens[static_cast<size_t>(s)]);
+  ensure_tables(longest);
+  plan(n_, segments_, keep);
+
+  std::copy(batch.ids.begin(), batch.ids.end(), ids_);
+  std::copy(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), cu_);
+  for (int64_t s = 0; s < segments_; ++s) {
+    for (int32_t t = cu_[s]; t < cu_[s + 1]; ++t) {
+      position_[t] = t - cu_[s];
+      const bool asked = t + 1 < cu_[s + 1] && (batch.mask.empty() || batch.mask[static_cast<size_t>(t) + 1]);
+      target_[t] = asked ? ids_[t + 1] : -1;
+    }
+  }
+
+  sfx_tensor x0 = view(layers_.empty() ? x_final_ : layers_[0].x_in, {n_, c.hidden});
+  CALL(embedding_forward, &weights.embed, ids_, &x0);
+  for (int64_t l = 0; l < c.layers; ++l)
+    layer_forward(l, layers_[static_cast<size_t>(l)], l + 1 < c.layers ? layers_[static_cast<size_t>(l) + 1].x_in : x_final_);
+
+  sfx_tensor x = view(x_final_, {n_, c.hidden}), hidden = view(normed_, {n_, c.hidden});
+  CALL(rms_norm_forward, &x, &weights.norm, c.eps, &hidden, rstd_final_);
+  CALL(linear_logprob_forward, &hidden, &weights.head, target_, temperature, row_logprob_, row_entropy_, row_lse_);
+  check(b, b->synchronize(stream_), "synchronize");
+
+  for (int64_t s = 0; s < segments_; ++s) {
+    for (int32_t t = cu_[s]; t < cu_[s + 1]; ++t) {
+      const bool asked = t > cu_[s] && target_[t - 1] >= 0;
+      logprobs[t] = asked ? row_logprob_[t - 1] : 0;
+      entropy[t] = asked ? row_entropy_[t - 1] : 0;
+    }
+  }
+  kept_ = keep;
+}
+
+void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  const LayerWeights& w = weights_->layers[static_cast<size_t>(l)];
+  const int64_t n = n_, h = c.hidden, row_bytes = n * h * static_cast<int64_t>(sizeof(float));
+  sfx_tensor x = view(a.x_in, {n, h}), mid = view(a.x_mid, {n, h}), out = view(x_out, {n, h}), normed = view(normed_, {n, h});
+  sfx_tensor q = view(a.q, {n, c.query_width()}), k = view(a.k, {n, c.kv_width()}), v = view(a.v, {n, c.kv_width()});
+  sfx_tensor qh = view(a.q, {n, c.heads, c.head_dim}), kh = view(a.k, {n, c.kv_heads, c.head_dim}),
+             vh = view(a.v, {n, c.kv_heads, c.head_dim});
+  sfx_tensor o = view(a.attention, {n, c.query_width()}), oh = view(a.attention, {n, c.heads, c.head_dim});
+
+  CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, a.rstd_in);
+  CALL(linear_forward, &normed, &w.q, optional(w.q_bias), 0, &q);
+  CALL(linear_forward, &normed, &w.k, optional(w.k_bias), 0, &k);
+  CALL(linear_forward, &normed, &w.v, optional(w.v_bias), 0, &v);
+  CALL(rope, &qh, position_, &cosine_, &sine_, 0);
+  CALL(rope, &kh, position_, &cosine_, &sine_, 0);
+  const sfx_attention_mask m = mask(l);
+  CALL(attention_forward, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), cu_, segments_, &m, &oh, a.lse);
+  if (a.x_mid != a.x_in) CALL(copy, a.x_mid, a.x_in, row_bytes);
+  CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &mid);
+
+  CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
+  sfx_tensor logits = view(router_logits_, {n, c.experts});
+  CALL(linear_forward, &normed, &w.router, optional(w.router_bias), 0, &logits);
+  const int32_t top_k = static_cast<int32_t>(c.top_k);
+  CALL(router_forward, &logits, top_k, a.expert_index, a.expert_weight);
+  if (x_out != a.x_mid) CALL(copy, x_out, a.x_mid, row_bytes);
+  CALL(moe_forward, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias, c.swiglu_limit,
+       &out, a.experts);
+}
+
+void TrainingPass::backward(const float* dlogprobs, const float* dentropy, Gradients* g) {
+  if (!kept_) throw Error("SINKFLEX_ENGINE_NOTHING_KEPT", "backward needs a forward with keep: true before it");
+  kept_ = false;
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  for (int64_t s = 0; s < segments_; ++s) {
+    for (int32_t t = cu_[s]; t < cu_[s + 1]; ++t) {
+      const bool asked = target_[t] >= 0;
+      row_dlogprob_[t] = asked ? dlogprobs[t + 1] : 0;
+      row_dentropy_[t] = asked && dentropy ? dentropy[t + 1] : 0;
+    }
+  }
+  sfx_tensor x = view(x_final_, {n_, c.hidden}), hidden = view(normed_, {n_, c.hidden});
+  sfx_tensor dhidden = view(dnormed_, {n_, c.hidden}), dx = view(dx_, {n_, c.hidden});
+  const int64_t row_bytes = n_ * c.hidden * static_cast<int64_t>(sizeof(float));
+  CALL(rms_norm_forward, &x, &weights_->norm, c.eps, &hidden, rstd_final_);
+  CALL(linear_logprob_backward, &hidden, &weights_->head, target_, temperature_, row_lse_, row_entropy_, row_dlogprob_, row_dentropy_,
+       &dhidden, &g->head);
+  CALL(fill_zero, dx_, row_bytes);
+  CALL(rms_norm_backward, &dhidden, &x, &weights_->norm, rstd_final_, &dx, &g->views.norm);
+  for (int64_t l = c.layers - 1; l >= 0; --l) layer_backward(l, layers_[static_cast<size_t>(l)], &g->views.layers[static_cast<size_t>(l)]);
+  CALL(embedding_backward, &dx, ids_, &g->views.embed);
+  check(b, b->synchronize(stream_), "synchronize");
+}
+
+// dx_ enters as dL/d(layer output) and leaves as dL/d(layer input): both residual branches add into it in place.
+void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  const LayerWeights& w = weights_->layers[static_cast<size_t>(l)];
+  const int64_t n = n_, h = c.hidden, row_bytes = n * h * static_cast<int64_t>(sizeof(float));
+  const int32_t top_k = static_cast<int32_t>(c.top_k);
+  sfx_tensor x = view(a.x_in, {n, h}), mid = view(a.x_mid, {n, h}), normed = view(normed_, {n, h});
+  sfx_tensor dx = view(dx_, {n, h}), dnormed = view(dnormed_, {n, h});
+
+  // experts and router
+  CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
+  CALL(fill_zero, dnormed_, row_bytes);
+  CALL(moe_backward, &dx, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
+       c.swiglu_limit, a.experts, &dnormed, dexpert_weight_, &d->gate_up, &d->gate_up_bias, &d->down, &d->down_bias);
+  sfx_tensor drouter = view(drouter_, {n, c.experts});
+  CALL(router_backward, dexpert_weight_, a.expert_index, a.expert_weight, top_k, &drouter);
+  CALL(linear_backward_input, &drouter, &w.router, 1, &dnormed);
+  CALL(linear_backward_weight, &drouter, &normed, &d->router, optional(d->router_bias));
+  CALL(rms_norm_backward, &dnormed, &mid, &w.post_norm, a.rstd_mid, &dx, &d->post_norm);
+
+  // attention
+  const int64_t Q = c.query_width(), K = c.kv_width();
+  sfx_tensor o = view(a.attention, {n, Q}), dattention = view(dattention_, {n, Q});
+  CALL(linear_backward_input, &dx, &w.o, 0, &dattention);
+  CALL(linear_backward_weight, &dx, &o, &d->o, optional(d->o_bias));
+  sfx_tensor qh = view(a.q, {n, c.heads, c.head_dim}), kh = view(a.k, {n, c.kv_heads, c.head_dim}),
+             vh = view(a.v, {n, c.kv_heads, c.head_dim});
+  sfx_tensor oh = view(a.attention, {n, c.heads, c.head_dim}), doh = view(dattention_, {n, c.heads, c.head_dim});
+  sfx_tensor dqh = view(dq_, {n, c.heads, c.head_dim}), dkh = view(dk_, {n, c.kv_heads, c.head_dim}),
+             dvh = view(dv_, {n, c.kv_heads, c.head_dim});
+  const sfx_attention_mask m = mask(l);
+  CALL(attention_backward, &doh, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), &oh, a.lse, cu_, segments_, &m, &dqh, &dkh, &dvh,
+       static_cast<float*>(d->sinks.data));
+  CALL(rope, &dqh, position_, &cosine_, &sine_, 1);
+  CALL(rope, &dkh, position_, &cosine_, &sine_, 1);
+  sfx_tensor dq = view(dq_, {n, Q}), dk = view(dk_, {n, K}), dv = view(dv_, {n, K});
+  CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, a.rstd_in);
+  CALL(linear_backward_input, &dq, &w.q, 0, &dnormed);
+  CALL(linear_backward_input, &dk, &w.k, 1, &dnormed);
+  CALL(linear_backward_input, &dv, &w.v, 1, &dnormed);
+  CALL(linear_backward_weight, &dq, &normed, &d->q, optional(d->q_bias));
+  CALL(linear_backward_weight, &dk, &normed, &d->k, optional(d->k_bias));
+  CALL(linear_backward_weight, &dv, &normed, &d->v, optional(d->v_bias));
+  CALL(rms_norm_backward, &dnormed, &x, &w.input_norm, a.rstd_in, &dx, &d->input_norm);
+}
+
+#undef CALL
+
+}  // namespace sinkflex

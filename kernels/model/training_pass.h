@@ -1,0 +1,80 @@
+// One packed batch through the model: forward (log-probabilities and entropies of the tokens), and the backward of the last kept forward
+// into float32 gradient buffers. Written once over backend.h.
+//
+// Memory: everything lies in one arena that only grows. A kept forward holds, for each layer and token, the two residual inputs (2h), the
+// rotated q, k, v and the attention output (2HD + 2KD), and what the experts save; normalised inputs are computed again in the
+// backward. A forward that is not kept uses one layer's buffers for all layers.
+#ifndef SINKFLEX_MODEL_TRAINING_PASS_H
+#define SINKFLEX_MODEL_TRAINING_PASS_H
+
+#include <cstdint>
+#include <vector>
+
+#include "parameters.h"
+
+namespace sinkflex {
+
+struct PackedBatch {
+  std::vector<int32_t> ids;         // [n]
+  std::vector<int32_t> cu_seqlens;  // [segments + 1], from 0 to n
+  std::vector<uint8_t> mask;        // [n] or empty: 1 where the log-probability of the token is asked for
+};
+
+// Gradients at the offsets of Parameters. When the head is tied its gradient has a buffer of its own, added at the end: otherwise the order
+// of additions into the shared tensor, and with it the last bits, would depend on how a batch is split.
+struct Gradients {
+  Weights views;
+  sfx_tensor head;  // == views.head unless tied
+};
+
+class TrainingPass {
+ public:
+  TrainingPass(const sfx_backend* backend, sfx_stream* stream, const Config& config);
+
+  // logprobs, entropy: [n]; entry t belongs to token t given the tokens before it in its segment; 0 for a segment's first token and
+  // where the mask is 0. `weights` must stay valid until the backward of a kept forward.
+  void forward(const PackedBatch& batch, const Weights& weights, float temperature, bool keep, float* logprobs, float* entropy);
+
+  // dlogprobs, dentropy: [n], dentropy may be null. Gives up the kept forward.
+  void backward(const float* dlogprobs, const float* dentropy, Gradients* gradients);
+
+  bool kept() const { return kept_; }
+  void drop() { kept_ = false; }
+  int64_t tokens() const { return n_; }
+  int64_t activation_bytes() const { return arena_.bytes() + tables_.bytes(); }
+
+ private:
+  struct Layer {
+    float *x_in, *rstd_in, *q, *k, *v, *attention, *lse, *x_mid, *rstd_mid, *expert_weight;
+    int32_t* expert_index;
+    void* experts;
+  };
+  void plan(int64_t n, int64_t segments, bool keep);
+  void ensure_tables(int64_t positions);
+  void layer_forward(int64_t l, Layer& a, float* x_out);
+  void layer_backward(int64_t l, Layer& a, LayerWeights* d);
+  sfx_attention_mask mask(int64_t l) const;
+
+  const sfx_backend* backend_;
+  sfx_stream* stream_;
+  Config config_;
+  Arena arena_;
+  Block tables_;
+  int64_t table_positions_ = 0;
+  sfx_tensor cosine_{}, sine_{};
+
+  bool kept_ = false;
+  int64_t n_ = 0, segments_ = 0, planned_n_ = 0, planned_segments_ = 0;
+  bool planned_keep_ = false;
+  float temperature_ = 1;
+  const Weights* weights_ = nullptr;
+  std::vector<Layer> layers_;
+  int32_t *ids_ = nullptr, *position_ = nullptr, *target_ = nullptr, *cu_ = nullptr;
+  float *x_final_ = nullptr, *rstd_final_ = nullptr, *normed_ = nullptr, *router_logits_ = nullptr;
+  float *row_logprob_ = nullptr, *row_entropy_ = nullptr, *row_lse_ = nullptr;
+  float *dx_ = nullptr, *dnormed_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr, *dattention_ = nullptr;
+  float *drouter_ = nullptr, *dexpert_weight_ = nullptr, *row_dlogprob_ = nullptr, *row_dentropy_ = nullptr;
+};
+
+}  // namespace sinkflex
+#endif
