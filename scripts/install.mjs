@@ -42,11 +42,13 @@ function nodeGyp() {
 /** What usually helps, by what the log says. */
 function fix(log) {
   if (/not found: make|make: not found|spawn make ENOENT/.test(log)) return 'install make (Debian, Ubuntu: apt install build-essential)';
-  if (/Could not find any Python|You need to install the latest version of Python/.test(log)) return 'install Python 3.8 or newer, or set npm_config_python to it';
+  if (/Could not find any Python|You need to install the latest version of Python/.test(log))
+    return 'install Python 3.8 or newer, or set npm_config_python to it';
   if (/(g\+\+|c\+\+|clang\+\+|cc): (command )?not found|No such file or directory: '(g|c)\+\+'/.test(log)) {
     return 'install a C++20 compiler (Debian, Ubuntu: apt install g++; macOS: xcode-select --install)';
   }
-  if (/unrecognized command.line option|unknown argument|std=c\+\+20/.test(log)) return 'use a newer compiler: g++ 11, clang 14 or later (CXX=...)';
+  if (/unrecognized command.line option|unknown argument|std=c\+\+20/.test(log))
+    return 'use a newer compiler: g++ 11, clang 14 or later (CXX=...)';
   if (/node_api\.h|node\.h: No such file/.test(log)) return 'set npm_config_nodedir to a folder with include/node/node_api.h';
   if (/Killed|virtual memory exhausted|out of memory/i.test(log)) return 'the compiler ran out of memory: JOBS=1 npm install';
   return 'the first error above names the cause; the whole log is in build/install.log';

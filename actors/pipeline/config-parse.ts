@@ -185,6 +185,12 @@ function contradictions(c: TrainingConfig): string[] {
   if (rollout.n < 2 && algorithm.adv_estimator !== 'reinforce_plus_plus') {
     wrong.push(`rollout.n = ${rollout.n}: ${algorithm.adv_estimator} compares samples of one prompt, so at least 2`);
   }
+  const correction = algorithm.rollout_correction;
+  if (correction.bypass_mode && correction.rollout_is !== null) {
+    wrong.push(
+      `algorithm.rollout_correction.rollout_is = ${correction.rollout_is}: must be null with bypass_mode, whose ratio corrects already`,
+    );
+  }
   if (rollout.max_tokens_per_turn >= rollout.max_model_len) {
     wrong.push(
       `rollout.max_tokens_per_turn = ${rollout.max_tokens_per_turn}: must be below rollout.max_model_len = ${rollout.max_model_len}`,

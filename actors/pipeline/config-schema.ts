@@ -1,7 +1,7 @@
 // Every setting of a training run: its key (verl's name without `actor_rollout_ref.`), what is allowed, its default, its unit and what it
 // means. docs/configuration.md is generated from this file.
 import { z } from 'zod';
-import { parseLatency } from './config-latency.ts';
+import { parseLatency } from '../environment/index.ts';
 
 const count = () => z.int().min(1);
 const positive = () => z.number().gt(0);
@@ -49,7 +49,7 @@ export const TrainingConfig = z.strictObject({
       latency,
       'none',
       '',
-      'injected time of an environment step: none, fixed(50ms), uniform(min=10ms,max=90ms), exponential(mean=200ms) or lognormal(mean=200ms,sigma=1.0)',
+      'injected time of an environment step: none, fixed(50ms), uniform(10ms,90ms) or lognormal(mean=200ms,sigma=1.0)',
     ),
     options: key(z.record(z.string(), z.unknown()), {}, '', 'further options passed to the environment as they are'),
   }),
@@ -146,12 +146,18 @@ export const TrainingConfig = z.strictObject({
     }),
     rollout_correction: section({
       rollout_is: key(
-        z.enum(['token', 'decoupled']).nullable(),
+        z.enum(['token', 'decoupled', 'icepop']).nullable(),
         'token',
         '',
-        'correction for tokens of an older policy: truncated importance weight, decoupled PPO, or none (null)',
+        'correction for tokens of an older policy: truncated importance weight, decoupled PPO, IcePop, or none (null)',
       ),
       rollout_is_threshold: key(positive(), 2, '', 'largest importance weight'),
+      bypass_mode: key(
+        z.boolean(),
+        false,
+        '',
+        'take the ratio against the sampling policy and save the pass that recomputes it; needs rollout_is null',
+      ),
     }),
   }),
   async_training: section({

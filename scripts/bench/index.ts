@@ -1,0 +1,58 @@
+// `sinkflex bench <suite>`: measures rows against rivals in the same run. `--json`: one object a line.
+import { Command } from 'commander';
+import { CommandError } from '../errors.ts';
+import { pipelineSuite } from './pipeline.ts';
+import { printRows, type Row, type Skip, type Suite } from './rows.ts';
+
+const SUITES: Readonly<Record<string, Suite>> = { pipeline: pipelineSuite };
+
+interface BenchOptions {
+  peers?: boolean;
+  quick?: boolean;
+  json?: boolean;
+  rows?: string;
+}
+
+export function benchCommand(): Command {
+  return new Command('bench')
+    .summary('measure speed, beside rivals with --peers')
+    .description(
+      'Runs a suite of measurements. Every ratio is "how much better": above 1 is better. Rivals that are not installed are skipped and counted.',
+    )
+    .argument('<suite>', `one of: ${Object.keys(SUITES).join(', ')}`)
+    .option('--peers', 'measure the rivals too (SINKFLEX_PEERS names their Python, SINKFLEX_SHARED their scripts)')
+    .option('--rows <pattern>', 'only rows whose id contains this')
+    .option('--quick', 'fewer repetitions: for a look, not for a figure')
+    .option('--json', 'one JSON object a row')
+    .action(async (name: string, o: BenchOptions) => {
+      const suite = SUITES[name];
+      if (!suite) throw new CommandError('SINKFLEX_USAGE', `there is no suite "${name}"; one of: ${Object.keys(SUITES).join(', ')}`);
+      const chosen = Object.entries(suite).filter(([id]) => o.rows === undefined || id.includes(o.rows));
+      if (chosen.length === 0)
+        throw new CommandError('SINKFLEX_USAGE', `no row contains "${o.rows}"; rows: ${Object.keys(suite).join(', ')}`);
+      await runRows(chosen, o);
+    });
+}
+
+async function runRows(chosen: readonly [string, Suite[string]][], o: BenchOptions): Promise<void> {
+  const rows: (Row | Skip)[] = [];
+  for (const [id, measure] of chosen) {
+    process.stderr.write(`${id} ...\n`);
+    await measure({
+      peers: o.peers ?? false,
+      quick: o.quick ?? false,
+      note: (text) => process.stderr.write(`  ${text}\n`),
+      report: (row) => {
+        rows.push(row);
+        if (o.json) process.stdout.write(`${JSON.stringify(row)}\n`);
+      },
+    });
+  }
+  if (!o.json) process.stdout.write(`${printRows(rows)}\n`);
+  const skipped = rows.filter((r) => 'skipped' in r);
+  if (skipped.length > 0) {
+    process.stderr.write(
+      `\nSKIPPED ${skipped.length} of ${rows.length} measurements:\n${skipped.map((s) => `  ${s.row}: ${(s as Skip).skipped}`).join('\n')}\n`,
+    );
+  }
+}

@@ -1,0 +1,155 @@
+// Progress of a run on a terminal (bars) or in a log (a line now and then), from the events of the dataflow.
+import cliProgress, { type MultiBar, type SingleBar } from 'cli-progress';
+import type { Phase, ProgressEvent, ProgressNumbers } from '../actors/index.ts';
+import { duration, thousands } from './text.ts';
+
+/** What a display writes to: process.stderr, or a stand-in of a test. */
+export interface Output {
+  write(text: string): unknown;
+  isTTY?: boolean;
+  columns?: number;
+}
+
+export interface DisplayOptions {
+  output?: Output;
+  now?: () => number;
+  /** Least time between two lines of one phase in a log. */
+  lineIntervalMs?: number;
+}
+
+interface Running {
+  label: string;
+  total: number;
+  startedMs: number;
+  budgetSeconds: number | undefined;
+  done: number;
+  printedMs: number;
+  numbers: ProgressNumbers;
+  bar: SingleBar | undefined;
+}
+
+const NUMBER_FORMATS: readonly [name: keyof ProgressNumbers & string, text: (value: number) => string][] = [
+  ['score', (v) => `score ${v.toFixed(3)}`],
+  ['val', (v) => `val ${v.toFixed(3)}`],
+  ['loss', (v) => `loss ${v.toFixed(3)}`],
+  ['tokensPerSecond', (v) => `${thousands(v)} tokens/s`],
+  ['staleness', (v) => `staleness ${v.toFixed(2)}`],
+];
+
+export class Display {
+  readonly #output: Output;
+  readonly #now: () => number;
+  readonly #interval: number;
+  readonly #startedMs: number;
+  readonly #running = new Map<Phase, Running>();
+  #bars: MultiBar | undefined;
+
+  constructor(o: DisplayOptions = {}) {
+    this.#output = o.output ?? process.stderr;
+    this.#now = o.now ?? Date.now;
+    this.#interval = o.lineIntervalMs ?? 5000;
+    this.#startedMs = this.#now();
+    if (this.#output.isTTY) {
+      this.#bars = new cliProgress.MultiBar(
+        {
+          stream: this.#output as NodeJS.WritableStream,
+          format: '{label} {bar} {count} {numbers}',
+          barsize: 24,
+          hideCursor: true,
+          linewrap: false,
+          fps: 8,
+          emptyOnZero: true,
+          gracefulExit: false,
+        },
+        cliProgress.Presets.shades_classic,
+      );
+    }
+  }
+
+  readonly listen = (event: ProgressEvent): void => {
+    switch (event.kind) {
+      case 'begin':
+        this.#begin(event.phase, event.total, event.label, event.budgetSeconds);
+        break;
+      case 'advance':
+        this.#advance(event.phase, event.done, event.numbers);
+        break;
+      case 'end':
+        this.#end(event.phase, event.seconds, event.numbers);
+        break;
+      case 'note':
+        this.line(event.level === 'warning' ? `warning: ${event.text}` : event.text);
+    }
+  };
+
+  /** A line of its own, above the bars. */
+  line(text: string): void {
+    const stamped = `${this.#clock()} ${text}\n`;
+    if (this.#bars && this.#running.size > 0) this.#bars.log(stamped);
+    else this.#output.write(stamped);
+  }
+
+  close(): void {
+    this.#bars?.stop();
+    this.#bars = undefined;
+    this.#running.clear();
+  }
+
+  #begin(phase: Phase, total: number, label: string | undefined, budgetSeconds: number | undefined): void {
+    const name = label ? `${phase} ${label}` : phase;
+    const bar = total > 0 ? this.#bars?.create(total, 0, { label: name.padEnd(12), count: '', numbers: '' }) : undefined;
+    const now = this.#now();
+    this.#running.set(phase, { label: name, total, startedMs: now, budgetSeconds, done: 0, printedMs: now, numbers: {}, bar });
+    if (!bar) this.line(`${name}${total > 0 ? ` (${thousands(total)})` : ''} ...`);
+  }
+
+  #advance(phase: Phase, done: number, numbers: ProgressNumbers | undefined): void {
+    const running = this.#running.get(phase);
+    if (!running) return;
+    running.done = done;
+    running.numbers = { ...running.numbers, ...numbers };
+    const now = this.#now();
+    const details = [...describe(running.numbers), ...remaining(running, now)].join(' · ');
+    if (running.bar) running.bar.update(done, { count: `${done}/${running.total}`, numbers: details });
+    else if (now - running.printedMs >= this.#interval) {
+      running.printedMs = now;
+      this.line(`${running.label} ${done}${running.total > 0 ? `/${running.total}` : ''}${details ? ` · ${details}` : ''}`);
+    }
+  }
+
+  #end(phase: Phase, seconds: number, numbers: ProgressNumbers | undefined): void {
+    const running = this.#running.get(phase);
+    if (!running) return;
+    const details = describe({ ...running.numbers, ...numbers });
+    const count = running.done > 0 && running.done < running.total ? [`${running.done} of ${running.total}`] : [];
+    const text = `${[`${running.label}: ${duration(seconds)}`, ...count, ...details].join(' · ')}`;
+    if (running.bar) {
+      running.bar.stop();
+      this.#bars?.remove(running.bar);
+    }
+    this.line(text);
+    this.#running.delete(phase);
+  }
+
+  /** [mm:ss] since the start. */
+  #clock(): string {
+    const seconds = Math.floor((this.#now() - this.#startedMs) / 1000);
+    return `[${String(Math.floor(seconds / 60)).padStart(2, '0')}:${String(seconds % 60).padStart(2, '0')}]`;
+  }
+}
+
+function describe(numbers: ProgressNumbers): string[] {
+  return NUMBER_FORMATS.flatMap(([name, text]) => {
+    const value = numbers[name];
+    return value === undefined || Number.isNaN(value) ? [] : [text(value)];
+  });
+}
+
+/** Time left by the pace so far, at most what the budget leaves. */
+function remaining(r: Running, now: number): string[] {
+  const elapsed = (now - r.startedMs) / 1000;
+  if (r.done <= 0 || r.total <= 0 || elapsed < 1) return [];
+  const byPace = (elapsed / r.done) * (r.total - r.done);
+  const left = r.budgetSeconds === undefined ? byPace : Math.min(byPace, Math.max(0, r.budgetSeconds - elapsed));
+  return [`${duration(left)} left`];
+}

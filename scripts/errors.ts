@@ -1,0 +1,72 @@
+// Errors as the command line shows them: one clear message with the fix, exit code 2 where the user can put it right, 1 for failures.
+import { isSinkflexError, SinkflexError } from '../kernels/index.ts';
+
+export type CommandErrorCode = 'SINKFLEX_PRESET_UNKNOWN' | 'SINKFLEX_USAGE' | 'SINKFLEX_BENCH_PEER' | 'SINKFLEX_STUDY' | 'SINKFLEX_ABORTED';
+
+/** A command was called in a way that cannot work, or a process that it started failed. */
+export class CommandError extends SinkflexError {
+  constructor(code: CommandErrorCode, message: string, o: { details?: Record<string, unknown>; cause?: unknown } = {}) {
+    super(code, message, o);
+    this.name = 'CommandError';
+  }
+}
+
+/** Codes whose cause lies with the user's input or machine: nothing broke, nothing was left half-done. */
+const USER_CODES: ReadonlySet<string> = new Set([
+  'SINKFLEX_SETTINGS',
+  'SINKFLEX_PRESET_UNKNOWN',
+  'SINKFLEX_USAGE',
+  'SINKFLEX_OUTPUT_EXISTS',
+  'SINKFLEX_OUTPUT_UNWRITABLE',
+  'SINKFLEX_DISK_FULL',
+  'SINKFLEX_RESUME',
+  'SINKFLEX_ADDON_MISSING',
+  'SINKFLEX_ADDON_MISMATCH',
+  'SINKFLEX_CPU_UNSUPPORTED',
+  'SINKFLEX_ENVIRONMENT_UNKNOWN',
+  'SINKFLEX_ENVIRONMENT_OPTION',
+  'SINKFLEX_LATENCY_SYNTAX',
+  'SINKFLEX_CONFIG_INVALID',
+  'SINKFLEX_CONFIG_UNSUPPORTED',
+  'SINKFLEX_CHECKPOINT_MISSING',
+  'SINKFLEX_CHECKPOINT_CORRUPT',
+  'SINKFLEX_CHECKPOINT_TENSOR',
+]);
+
+/** What plain errors of the operating system mean to a user. */
+const ERRNO_ADVICE: ReadonlyMap<string, string> = new Map([
+  ['EADDRINUSE', 'the port is taken by another program; stop it or choose another port'],
+  ['ENOSPC', 'the disk is full; free some space or choose another disk with --output'],
+  ['EACCES', 'no permission; choose a place that you may use'],
+  ['EROFS', 'the file system is read-only; choose another place with --output'],
+  ['EMFILE', 'too many open files; raise the limit (ulimit -n)'],
+]);
+
+export interface Explanation {
+  text: string;
+  exitCode: 1 | 2 | 130;
+}
+
+/** One message for people. The stack only with `debug`. */
+export function explain(error: unknown, debug = false): Explanation {
+  const stack = debug && error instanceof Error ? `\n${chain(error)}` : '';
+  if (isSinkflexError(error)) {
+    if (error.code === 'SINKFLEX_ABORTED') return { text: `stopped${stack}`, exitCode: 130 };
+    const user = USER_CODES.has(error.code);
+    const where = user || debug ? '' : '\nThis is a failure, not a wrong setting; --debug shows where it happened.';
+    return { text: `${error.code}: ${error.message}${where}${stack}`, exitCode: user ? 2 : 1 };
+  }
+  if (error instanceof Error) {
+    const errno = (error as NodeJS.ErrnoException).code;
+    const advice = errno === undefined ? undefined : ERRNO_ADVICE.get(errno);
+    if (advice) return { text: `${error.message}: ${advice}${stack}`, exitCode: 2 };
+    return { text: `unexpected: ${error.message}${debug ? stack : '\n--debug shows where it happened; please report it.'}`, exitCode: 1 };
+  }
+  return { text: `unexpected: ${String(error)}`, exitCode: 1 };
+}
+
+function chain(error: Error): string {
+  const lines = [error.stack ?? error.message];
+  for (let cause = error.cause; cause instanceof Error; cause = cause.cause) lines.push(`caused by ${cause.stack ?? cause.message}`);
+  return lines.join('\n');
+}

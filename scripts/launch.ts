@@ -1,0 +1,114 @@
+// `sinkflex launch`: composes the settings, runs the job with progress, prints the table. Everything that a run does is in actors/pipeline.
+import { Command, Option } from 'commander';
+import { stringify } from 'yaml';
+import { checkOutput, planPlacement, type TrainingConfig, train } from '../actors/index.ts';
+import { Display } from './display.ts';
+import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
+import { finalTable, resultLine } from './report.ts';
+import { stopSignal } from './stop-signal.ts';
+import { table } from './text.ts';
+
+export interface LaunchOptions {
+  config: string[];
+  mode?: 'sync' | 'async';
+  seed?: string;
+  output?: string;
+  resume?: string;
+  dryRun?: boolean;
+  json?: boolean;
+}
+
+export function launchCommand(): Command {
+  return new Command('launch')
+    .summary('train an agent: warm start, then GRPO, with validation and a run folder')
+    .description(
+      `Trains an agent by reinforcement learning: a supervised warm start, then group-relative policy optimisation, with validation on held-out\ntasks before, between and after. The preset "${DEFAULT_PRESET}" is the default and takes at most five minutes on two cores.`,
+    )
+    .argument('[preset and key=value ...]', 'a preset, and any number of settings such as rollout.n=16')
+    .option(
+      '-c, --config <file>',
+      'YAML file of settings, over the preset; may be repeated, later files win',
+      (file: string, all: string[]) => [...all, file],
+      [],
+    )
+    .addOption(new Option('--mode <mode>', 'sync: reproducible bit for bit; async: rollout and update overlap').choices(['sync', 'async']))
+    .option('--seed <n>', 'seed of the whole run')
+    .option('-o, --output <folder>', 'run folder (new or empty); otherwise runs/<utc>-<preset>')
+    .option('--resume <folder>', 'continue an earlier run from its last checkpoint, with its settings')
+    .option('--dry-run', 'show the resolved settings and where every actor would go; start nothing, write nothing')
+    .option('--json', 'print the result as one JSON line on standard output instead of the table')
+    .addHelpText('after', helpAfter)
+    .action(async (words: string[] | undefined, options: LaunchOptions) => {
+      process.exitCode = await launch(wordList(words), options);
+    });
+}
+
+/** Runs the command; the exit code. Errors are thrown for the dispatcher to explain. */
+export async function launch(words: readonly string[], o: LaunchOptions): Promise<number> {
+  const { preset, config } = composeLaunch(words, o);
+  if (o.dryRun) {
+    process.stdout.write(dryRun(config, preset));
+    return 0;
+  }
+  const stop = stopSignal();
+  const display = new Display();
+  try {
+    const result = await train(config, { preset, onProgress: display.listen, signal: stop.signal });
+    display.close();
+    process.stdout.write(o.json ? `${resultLine(result)}\n` : finalTable(result));
+    return 0;
+  } finally {
+    display.close();
+    stop.dispose();
+  }
+}
+
+/** The first word without "=" is the preset. */
+export function composeLaunch(
+  words: readonly string[],
+  o: Omit<LaunchOptions, 'dryRun' | 'json'>,
+): { preset: string; config: TrainingConfig } {
+  const preset = words.find((w) => !w.includes('='));
+  const flags: Record<string, unknown> = {};
+  if (o.mode !== undefined) flags.mode = o.mode;
+  if (o.seed !== undefined) flags.seed = /^\d+$/.test(o.seed) ? Number(o.seed) : o.seed;
+  if (o.output !== undefined) flags.output = o.output;
+  if (o.resume !== undefined) flags.resume = o.resume;
+  return compose({
+    ...(preset === undefined ? {} : { preset }),
+    files: o.config,
+    words: preset === undefined ? words : words.toSpliced(words.indexOf(preset), 1),
+    values: { source: 'command line', values: flags },
+  });
+}
+
+function dryRun(config: TrainingConfig, preset: string): string {
+  if (config.output !== null && config.resume === null) checkOutput(config.output);
+  const rows = planPlacement(config).map((a) => [a.name, a.kind, a.isolation, String(a.threads)]);
+  return `# Settings (preset ${preset}); nothing was started\n${stringify(config)}\n# Placement\n${table([['actor', 'kind', 'isolation', 'threads'], ...rows], { header: true, indent: '# ' })}\n`;
+}
+
+/** commander hands a variadic argument over as a list, or nothing. */
+const wordList = (words: string[] | string | undefined): string[] => (words === undefined ? [] : Array.isArray(words) ? words : [words]);
+
+const helpAfter = (): string => `
+Presets
+${table(
+  listPresets().map((p) => [p.name, p.summary]),
+  { indent: '  ' },
+)}
+
+Settings are key=value in verl's names; docs/configuration.md lists them all. Composition, later wins:
+defaults < preset < --config files < key=value < flags.
+
+Examples
+  sinkflex launch                                       the main job
+  sinkflex launch tiny                                  everything once, in seconds
+  sinkflex launch --mode sync --seed 7                  reproducible, another seed
+  sinkflex launch rollout.n=16 actor.optim.lr=1e-4      other settings
+  sinkflex launch --config mine.yaml --dry-run          what would run, and where
+  sinkflex launch --resume runs/20260131T090503Z-desk   continue
+  sinkflex launch env.latency=lognormal(mean=200ms,sigma=1.0)   slow tools (quote it in a shell)
+
+Exit codes: 0 done, 1 the run failed, 2 a setting or the machine has to be put right, 130 stopped by Ctrl-C.
+`;

@@ -1,0 +1,88 @@
+// Where presets live, and how the words of a command line become one checked configuration.
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import {
+  type ConfigLayer,
+  didYouMean,
+  parseConfig,
+  parseOverrides,
+  RunFolder,
+  readConfigFile,
+  type TrainingConfig,
+} from '../actors/index.ts';
+import { CommandError } from './errors.ts';
+
+export const DEFAULT_PRESET = 'desk';
+
+/** Folder of the package (sources stand one level below it, built files two). */
+export const packageRoot = findRoot(dirname(fileURLToPath(import.meta.url)));
+const PRESETS = join(packageRoot, 'scripts', 'presets');
+
+export interface Preset {
+  name: string;
+  /** First comment line of the file. */
+  summary: string;
+}
+
+export function listPresets(): Preset[] {
+  return readdirSync(PRESETS)
+    .filter((file) => file.endsWith('.yaml'))
+    .map((file) => ({
+      name: file.slice(0, -'.yaml'.length),
+      summary: /^#\s*(.*)/.exec(readFileSync(join(PRESETS, file), 'utf8'))?.[1] ?? '',
+    }))
+    .sort((a, b) => (a.name === DEFAULT_PRESET ? -1 : b.name === DEFAULT_PRESET ? 1 : a.name.localeCompare(b.name)));
+}
+
+export function presetLayer(name: string): ConfigLayer {
+  const known = listPresets().map((p) => p.name);
+  if (!known.includes(name)) {
+    const near = didYouMean(name, known);
+    throw new CommandError(
+      'SINKFLEX_PRESET_UNKNOWN',
+      `there is no preset "${name}"${near ? `; did you mean ${near}?` : ''} (presets: ${known.join(', ')}; a file of your own goes with --config)`,
+      { details: { name, known } },
+    );
+  }
+  return { ...readConfigFile(join(PRESETS, `${name}.yaml`)), source: `preset ${name}` };
+}
+
+export interface Composition {
+  preset?: string;
+  /** YAML files, left to right. */
+  files?: readonly string[];
+  /** `key=value` words. */
+  words?: readonly string[];
+  /** Last layer: flags of the command line, or what a program passed. */
+  values?: ConfigLayer;
+}
+
+/** preset < files < words < values; a resumed run starts from the settings that it had instead of a preset. */
+export function compose(c: Composition): { preset: string; config: TrainingConfig } {
+  const late = [...(c.files ?? []).map(readConfigFile), parseOverrides(c.words ?? []), ...(c.values ? [c.values] : [])];
+  const resume = late
+    .map((l) => l.values.resume)
+    .filter((v) => v !== undefined)
+    .at(-1);
+  if (typeof resume === 'string') {
+    if (c.preset !== undefined) {
+      throw new CommandError(
+        'SINKFLEX_USAGE',
+        `a resumed run has the settings of ${resume}; leave the preset "${c.preset}" out and change what you want with key=value`,
+      );
+    }
+    const saved = RunFolder.open(resume).savedConfig();
+    return { preset: 'resumed', config: parseConfig([saved, { source: 'resume', values: { output: null } }, ...late]) };
+  }
+  const preset = c.preset ?? DEFAULT_PRESET;
+  return { preset, config: parseConfig([presetLayer(preset), ...late]) };
+}
+
+function findRoot(from: string): string {
+  for (let at = from; ; at = dirname(at)) {
+    if (existsSync(join(at, 'package.json')) && existsSync(join(at, 'scripts', 'presets'))) return at;
+    if (dirname(at) === at)
+      throw new CommandError('SINKFLEX_USAGE', `the package around ${from} is incomplete (no scripts/presets); install it again`);
+  }
+}

@@ -1,0 +1,62 @@
+// The table at the end of a run: before and after with their intervals, what they are measured against, times, and what to try next.
+import { relative } from 'node:path';
+import type { TrainingResult } from '../actors/index.ts';
+import { duration, interval, table, thousands } from './text.ts';
+
+export function finalTable(r: TrainingResult): string {
+  const folder = relative(process.cwd(), r.folder) || r.folder;
+  const { tasks, n, temperature } = r.validation;
+  const best = bestFixed(r);
+  const scores: string[][] = [
+    ['', `mean@${n}`, '95% interval'],
+    ...(r.before === null ? [] : [['before GRPO', r.before.mean.toFixed(3), bracket(r.before)]]),
+    ['after GRPO', r.after.mean.toFixed(3), bracket(r.after)],
+    ...r.baselines.filter((b) => b.name === 'do-nothing' || b.name === 'expert').map((b) => [b.name, b.score.toFixed(3), '']),
+    ...(best ? [[`best fixed script (${best.name})`, best.score.toFixed(3), '']] : []),
+  ];
+  const rate = r.seconds.grpo > 0 ? r.tokens / r.seconds.grpo : 0;
+  const facts: string[][] = [
+    ['GRPO', `${r.steps} steps, ${thousands(r.trajectories)} trajectories, ${duration(r.seconds.grpo)}`],
+    ['throughput', `${thousands(rate)} generated tokens/s`],
+    ['warm start', duration(r.seconds.warmStart)],
+    ['validation', duration(r.seconds.validation)],
+    ['in all', duration(r.seconds.total)],
+    ['model', `${thousands(r.parameters)} parameters`],
+    ...(r.restarts > 0 ? [['actor restarts', String(r.restarts)]] : []),
+    ['run folder', folder],
+  ];
+  return [
+    '',
+    `Held-out score: ${tasks} tasks, temperature ${temperature}, seed ${r.seed}, ${r.mode}`,
+    table(scores, { header: true, indent: '  ' }),
+    '',
+    table(facts, { indent: '  ' }),
+    '',
+    'Next',
+    table(nextSteps(r, folder), { indent: '  ' }),
+    '',
+  ].join('\n');
+}
+
+/** The best of the fixed policies that are neither the expert nor doing nothing. */
+export function bestFixed(r: TrainingResult): TrainingResult['baselines'][number] | undefined {
+  return r.baselines.filter((b) => b.name !== 'do-nothing' && b.name !== 'expert').sort((a, b) => b.score - a.score)[0];
+}
+
+function nextSteps(r: TrainingResult, folder: string): string[][] {
+  return [
+    ['see what it does', `${folder}/transcripts/solved.txt, ${folder}/transcripts/failed.txt`],
+    ['see how it learned', `${folder}/curve.svg, or: tensorboard --logdir ${folder}/tensorboard`],
+    ['train on', `npm run launch -- --resume ${folder} trainer.total_training_steps=${Math.max(2 * r.steps, r.steps + 100)}`],
+    ['measure it again', `npx sinkflex evaluate ${folder} data.val_size=1000`],
+    ['several seeds', 'npm run study -- --seeds 5'],
+    ['change a setting', `npm run launch -- rollout.n=16 --seed ${r.seed + 1}   (all settings: docs/configuration.md)`],
+  ];
+}
+
+const bracket = (i: { low: number; high: number }): string => `[${i.low.toFixed(3)}, ${i.high.toFixed(3)}]`;
+
+/** The result as one line for other programs. */
+export function resultLine(r: TrainingResult): string {
+  return JSON.stringify({ ...r, text: `${interval(r.before)} -> ${interval(r.after)}` });
+}
