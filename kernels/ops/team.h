@@ -1,0 +1,31 @@
+// A stream of the CPU backend: a thread team and a scratch arena. Compiled once (dispatch/team.cpp), so plain functions only.
+#ifndef SINKFLEX_OPS_TEAM_H
+#define SINKFLEX_OPS_TEAM_H
+
+#include "../backend.h"
+
+namespace sfx {
+
+using Task = void (*)(void *context, int64_t index, int32_t thread);
+
+int32_t team_size(const sfx_stream *);
+// Runs task 0 .. count-1 over the team and returns when all are done. Which thread takes which task is open: a task may not depend on it.
+void team_run(sfx_stream *, int64_t count, Task, void *context);
+
+// Scratch that lives until the matching arena_leave. Grows once, then is reused; poisoned with NaN under SFX_POISON or a sanitizer.
+int64_t arena_enter(sfx_stream *);
+void arena_leave(sfx_stream *, int64_t mark);
+void *arena_take(sfx_stream *, int64_t bytes);
+
+int32_t fail(int32_t status, const char *message);
+const char *last_error();
+void *allocate(int64_t bytes);
+void release(void *);
+sfx_stream *stream_create(int32_t threads);
+void stream_destroy(sfx_stream *);
+
+// Scalar part of sampling, the same code on every instruction set. logits are scaled; weight[i] = exp(logits[i] - maximum).
+int32_t pick(const float *logits, const float *weight, int64_t vocabulary, const sfx_sample_options *, int32_t *order_scratch);
+
+}  // namespace sfx
+#endif
