@@ -1,0 +1,127 @@
+// Mixture of experts, backward. With dh = dy W2^T (a pair's derivative before its weight):
+// dweight = sum_i dh_i act_i + sum_c dy_c b2_c; dact = weight dh; d(gate, up) through the clamped SwiGLU (0 outside the clamp);
+// dx += dgu W1^T over experts in ascending id; dW1 += x^T dgu, dW2 += (weight act)^T dy, db2 += weight dy, all chained over tokens.
+#include "moe.h"
+#include "operators.h"
+
+namespace SFX_NS {
+namespace {
+
+struct PairRows {
+  const float *gate_up, *dh;  // [pairs, 2I], [pairs, I]
+  float *act, *dgu;           // out: weight * act, d(gate, up)
+  const float *weight;
+  float *dweight;
+};
+
+void swiglu_backward(const PairRows &rows, const int32_t *order, int64_t begin, int64_t end, int64_t I, float limit, const float *dy_bias) {
+  const v16 top = set1(limit), bottom = set1(-limit), one = set1(1.0f), slope = set1(1.702f);
+  for (int64_t p = begin; p < end; p++) {
+    const v16 w = set1(rows.weight[order[p]]);
+    v16 dot = zero();
+    for (int64_t j = 0; j < I; j += 16) {
+      const int64_t left = I - j;
+      v16 gate, up;
+      load_pairs(rows.gate_up + p * 2 * I + 2 * j, left, &gate, &up);
+      const m16 gate_off = less(top, gate), up_off = either(less(top, up), less(up, bottom));
+      gate = min(gate, top);
+      up = max(min(up, top), bottom);
+      const v16 s = sigmoid(mul(slope, gate)), g = mul(gate, s), up1 = add(up, one);
+      const v16 dh = load_part(rows.dh + p * I + j, left), dact = mul(w, dh), act = mul(up1, g);
+      dot = fma(dh, act, dot);
+      store_part(rows.act + p * I + j, mul(w, act), left);
+      // d(gate s(1.702 gate)) = s (1 + 1.702 gate (1 - s))
+      const v16 slope_gate = mul(s, fma(mul(slope, gate), sub(one, s), one));
+      const v16 dgate = select(gate_off, zero(), mul(dact, mul(up1, slope_gate)));
+      const v16 dup = select(up_off, zero(), mul(dact, g));
+      store_pairs(rows.dgu + p * 2 * I + 2 * j, left, dgate, dup);
+    }
+    if (rows.dweight) rows.dweight[order[p]] = sum_lanes(dot) + (dy_bias ? dy_bias[p] : 0.0f);
+  }
+}
+
+}  // namespace
+
+int32_t moe_backward(sfx_stream *stream, const sfx_tensor *dy, const sfx_tensor *x, const int32_t *index, const float *weight, int32_t top_k,
+                     const sfx_tensor *gate_up, const sfx_tensor *gate_up_bias, const sfx_tensor *down, const sfx_tensor *down_bias,
+                     float limit, const void *saved, sfx_tensor *dx, float *dweight, sfx_tensor *dgate_up, sfx_tensor *dgate_up_bias,
+                     sfx_tensor *ddown, sfx_tensor *ddown_bias) {
+  SFX_CHECK_F32(dy, x, gate_up, gate_up_bias, down, down_bias, dx, dgate_up, dgate_up_bias, ddown, ddown_bias);
+  SFX_CHECK(unit_last(dy) && unit_last(x) && unit_last(dx) && unit_last(dgate_up) && unit_last(ddown), "moe: rows must be contiguous");
+  SFX_CHECK(saved != nullptr, "moe: the backward needs what the forward saved");
+  const Operation op(stream);
+  const int64_t n = x->shape[0], h = x->shape[1], experts = gate_up->shape[0], I = down->shape[1];
+  SFX_CHECK(gate_up->shape[1] == h && gate_up->shape[2] == 2 * I && down->shape[2] == h, "moe: gate_up [E,h,2I] and down [E,I,h] disagree with x");
+  const Routing r = sort_pairs(op, index, n, top_k, experts);
+  SFX_CHECK(r.valid, "moe: an expert index lies outside 0..E-1");
+  const float *const gu = static_cast<const float *>(saved);
+  float *const xs = op.floats(r.pairs * h), *const dys = op.floats(r.pairs * h), *const dxs = op.floats(r.pairs * h);
+  float *const dh = op.floats(r.pairs * I), *const act = op.floats(r.pairs * I), *const dgu = op.floats(r.pairs * 2 * I);
+  float *const dy_bias = down_bias ? op.floats(r.pairs) : nullptr;
+  gather_rows(stream, x, r, top_k, xs);
+  gather_rows(stream, dy, r, top_k, dys);
+  if (down_bias)
+    for (int64_t e = 0; e < experts; e++) {
+      const float *bias = data(down_bias) + e * down_bias->stride[0];
+      for (int64_t p = r.first[e]; p < r.first[e + 1]; p++) {
+        v16 dot = zero();
+        for (int64_t j = 0; j < h; j += 16) dot = fma(load_part(dys + p * h + j, h - j), load_part(bias + j, h - j), dot);
+        dy_bias[p] = sum_lanes(dot);
+      }
+    }
+  Product *const products = op.take<Product>(2 * experts);
+  for (int64_t e = 0; e < experts; e++) {
+    const int64_t p = r.first[e];
+    products[e] = {r.first[e + 1] - p, I, h, dys + p * h, h, 1, data(down) + e * down->stride[0], down->stride[2], down->stride[1],
+                   dh + p * I, I, false, false, nullptr};
+  }
+  multiply(stream, products, experts);
+  const PairRows rows = {gu, dh, act, dgu, weight, dweight};
+  parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I, [&](int64_t begin, int64_t end) {
+    swiglu_backward(rows, r.order, begin, end, I, limit, dy_bias);
+  });
+  if (dx) {
+    for (int64_t e = 0; e < experts; e++) {
+      const int64_t p = r.first[e];
+      products[e] = {r.first[e + 1] - p, h, 2 * I, dgu + p * 2 * I, 2 * I, 1, data(gate_up) + e * gate_up->stride[0], gate_up->stride[2],
+                     gate_up->stride[1], dxs + p * h, h, false, false, nullptr};
+    }
+    multiply(stream, products, experts);
+    parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; t++)
+        for (int64_t j = 0; j < h; j += 16) {
+          float *to = data(dx) + t * dx->stride[0] + j;
+          v16 sum = load_part(to, h - j);
+          for (int32_t i = 0; i < top_k; i++) sum = add(sum, load_part(dxs + r.slot[t * top_k + i] * h + j, h - j));
+          store_part(to, sum, h - j);
+        }
+    });
+  }
+  int64_t count = 0;
+  for (int64_t e = 0; e < experts; e++) {
+    const int64_t p = r.first[e], rows_e = r.first[e + 1] - p;
+    if (rows_e == 0) continue;
+    if (dgate_up)
+      products[count++] = {h, 2 * I, rows_e, xs + p * h, 1, h, dgu + p * 2 * I, 2 * I, 1,
+                           data(dgate_up) + e * dgate_up->stride[0], dgate_up->stride[1], true, false, nullptr};
+    if (ddown)
+      products[count++] = {I, h, rows_e, act + p * I, 1, I, dys + p * h, h, 1,
+                           data(ddown) + e * ddown->stride[0], ddown->stride[1], true, false, nullptr};
+  }
+  multiply(stream, products, count);
+  for (int64_t e = 0; e < experts; e++) {
+    const int64_t p = r.first[e], rows_e = r.first[e + 1] - p;
+    if (dgate_up_bias) add_column_sums(stream, dgu + p * 2 * I, 2 * I, rows_e, 2 * I, data(dgate_up_bias) + e * dgate_up_bias->stride[0]);
+    if (ddown_bias) {
+      float *const sum = data(ddown_bias) + e * ddown_bias->stride[0];
+      for (int64_t j = 0; j < h; j += 16) {
+        v16 acc = load_part(sum + j, h - j);
+        for (int64_t i = p; i < p + rows_e; i++) acc = fma(set1(weight[r.order[i]]), load_part(dys + i * h + j, h - j), acc);
+        store_part(sum + j, acc, h - j);
+      }
+    }
+  }
+  return SFX_OK;
+}
+
+}  // namespace SFX_NS

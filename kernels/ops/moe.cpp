@@ -1,0 +1,104 @@
+// Mixture of experts with gpt-oss's clamped SwiGLU, forward. (gate, up) = x W1 + b1 interleaved; gate = min(gate, limit), up = clamp(up, +-limit);
+// act = (up + 1) gate sigmoid(1.702 gate); y += sum over the chosen experts in ascending id of weight (act W2 + b2), one fma chain a token.
+// (token, choice) pairs are sorted by expert once, tokens ascending inside, so that each expert is two dense products.
+#include "moe.h"
+
+#include "operators.h"
+
+namespace SFX_NS {
+
+int64_t moe_saved_bytes(int64_t n, int64_t, int64_t I, int64_t, int32_t top_k) {
+  return n * top_k * 2 * I * (int64_t)sizeof(float);
+}
+
+// order: pairs sorted by (expert, token); slot[t * k + i]: the places of token t in that order, ascending, so ascending in expert.
+Routing sort_pairs(const Scratch &scratch, const int32_t *index, int64_t n, int32_t top_k, int64_t experts) {
+  Routing r = {n * top_k, scratch.take<int64_t>(experts + 1), scratch.take<int32_t>(n * top_k), scratch.take<int32_t>(n * top_k), true};
+  int64_t *const next = scratch.take<int64_t>(experts);
+  for (int64_t e = 0; e <= experts; e++) r.first[e] = 0;
+  for (int64_t i = 0; i < r.pairs; i++) {
+    if (index[i] < 0 || index[i] >= experts) {
+      r.valid = false;
+      return r;
+    }
+    r.first[index[i] + 1]++;
+  }
+  for (int64_t e = 0; e < experts; e++) r.first[e + 1] += r.first[e], next[e] = r.first[e];
+  for (int64_t i = 0; i < r.pairs; i++) r.order[next[index[i]]++] = (int32_t)i;
+  for (int64_t e = 0; e < experts; e++) next[e] = 0;
+  int32_t *const filled = scratch.take<int32_t>(n);
+  for (int64_t t = 0; t < n; t++) filled[t] = 0;
+  for (int64_t p = 0; p < r.pairs; p++) {
+    const int64_t t = r.order[p] / top_k;
+    r.slot[t * top_k + filled[t]++] = (int32_t)p;
+  }
+  return r;
+}
+
+void gather_rows(sfx_stream *stream, const sfx_tensor *x, const Routing &r, int32_t top_k, float *to) {
+  const int64_t h = x->shape[1];
+  parallel_ranges(stream, r.pairs, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; p++)
+      memcpy(to + p * h, data(x) + r.order[p] / top_k * x->stride[0], (size_t)h * sizeof(float));
+  });
+}
+
+// act[rows, I] from gate_up[rows, 2I], each row times factor[row] when given.
+void swiglu(sfx_stream *stream, const float *gate_up, int64_t rows, int64_t I, float limit, float *act) {
+  const v16 top = set1(limit), bottom = set1(-limit), one = set1(1.0f), slope = set1(1.702f);
+  parallel_ranges(stream, rows, 1, (double)rows * I / 2, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++)
+      for (int64_t j = 0; j < I; j += 16) {
+        const int64_t left = I - j;
+        v16 gate, up;
+        load_pairs(gate_up + r * 2 * I + 2 * j, left, &gate, &up);
+        gate = min(gate, top);
+        up = max(min(up, top), bottom);
+        store_part(act + r * I + j, mul(add(up, one), mul(gate, sigmoid(mul(slope, gate)))), left);
+      }
+  });
+}
+
+int32_t moe_forward(sfx_stream *stream, const sfx_tensor *x, const int32_t *index, const float *weight, int32_t top_k,
+                    const sfx_tensor *gate_up, const sfx_tensor *gate_up_bias, const sfx_tensor *down, const sfx_tensor *down_bias,
+                    float limit, sfx_tensor *y, void *saved) {
+  SFX_CHECK_F32(x, gate_up, gate_up_bias, down, down_bias, y);
+  SFX_CHECK(unit_last(x) && unit_last(y), "moe: rows must be contiguous");
+  const Operation op(stream);
+  const int64_t n = x->shape[0], h = x->shape[1], experts = gate_up->shape[0], I = down->shape[1];
+  SFX_CHECK(gate_up->shape[1] == h && gate_up->shape[2] == 2 * I && down->shape[2] == h, "moe: gate_up [E,h,2I] and down [E,I,h] disagree with x");
+  const Routing r = sort_pairs(op, index, n, top_k, experts);
+  SFX_CHECK(r.valid, "moe: an expert index lies outside 0..E-1");
+  float *const xs = op.floats(r.pairs * h), *const act = op.floats(r.pairs * I), *const ys = op.floats(r.pairs * h);
+  float *const gu = saved ? static_cast<float *>(saved) : op.floats(r.pairs * 2 * I);
+  gather_rows(stream, x, r, top_k, xs);
+  Product *const products = op.take<Product>(experts);
+  for (int64_t e = 0; e < experts; e++) {
+    const int64_t p = r.first[e];
+    products[e] = {r.first[e + 1] - p, 2 * I, h, xs + p * h, h, 1, data(gate_up) + e * gate_up->stride[0], gate_up->stride[1], gate_up->stride[2],
+                   gu + p * 2 * I, 2 * I, false, false, gate_up_bias ? data(gate_up_bias) + e * gate_up_bias->stride[0] : nullptr};
+  }
+  multiply(stream, products, experts);
+  swiglu(stream, gu, r.pairs, I, limit, act);
+  for (int64_t e = 0; e < experts; e++) {
+    const int64_t p = r.first[e];
+    products[e] = {r.first[e + 1] - p, h, I, act + p * I, I, 1, data(down) + e * down->stride[0], down->stride[1], down->stride[2],
+                   ys + p * h, h, false, false, down_bias ? data(down_bias) + e * down_bias->stride[0] : nullptr};
+  }
+  multiply(stream, products, experts);
+  parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++)
+      for (int64_t j = 0; j < h; j += 16) {
+        float *to = data(y) + t * y->stride[0] + j;
+        v16 sum = load_part(to, h - j);
+        for (int32_t i = 0; i < top_k; i++) {
+          const int64_t p = r.slot[t * top_k + i];
+          sum = fma(set1(weight[r.order[p]]), load_part(ys + p * h + j, h - j), sum);
+        }
+        store_part(to, sum, h - j);
+      }
+  });
+  return SFX_OK;
+}
+
+}  // namespace SFX_NS

@@ -1,0 +1,35 @@
+// What the forward and the backward of the mixture of experts share.
+#ifndef SINKFLEX_OPS_MOE_H
+#define SINKFLEX_OPS_MOE_H
+
+#include "gemm.h"
+#include "math.h"
+#include "operation.h"
+
+namespace SFX_NS {
+
+struct Routing {
+  int64_t pairs;
+  int64_t *first;  // [E + 1]: the pairs of expert e are first[e] .. first[e + 1] - 1
+  int32_t *order;  // [pairs]: pair number t * k + choice
+  int32_t *slot;   // [n * k]
+  bool valid;
+};
+Routing sort_pairs(const Scratch &, const int32_t *index, int64_t n, int32_t top_k, int64_t experts);
+void gather_rows(sfx_stream *, const sfx_tensor *x, const Routing &, int32_t top_k, float *to);
+void swiglu(sfx_stream *, const float *gate_up, int64_t rows, int64_t I, float limit, float *act);
+
+// The first `left` (at most 16) interleaved (gate, up) pairs.
+SFX_INLINE void load_pairs(const float *p, int64_t left, v16 *gate, v16 *up) {
+  const v16 a = load_part(p, 2 * left), b = left > 8 ? load_part(p + 16, 2 * left - 16) : zero();
+  deinterleave(a, b, gate, up);
+}
+SFX_INLINE void store_pairs(float *p, int64_t left, v16 gate, v16 up) {
+  v16 a, b;
+  interleave(gate, up, &a, &b);
+  store_part(p, a, 2 * left);
+  if (left > 8) store_part(p + 16, b, 2 * left - 16);
+}
+
+}  // namespace SFX_NS
+#endif
