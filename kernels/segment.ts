@@ -89,6 +89,7 @@ class SegmentPin implements Pin {
   }
 
   release(): void {
+    this.#view = undefined;
     this.#native.release();
   }
 }
@@ -110,9 +111,11 @@ class SegmentWriting implements Writing {
 
   publish(v: { lineage: number; version: number }): void {
     callNative(() => this.#native.publish(v.lineage, v.version));
+    this.#view = undefined;
   }
 
   abort(): void {
+    this.#view = undefined;
     this.#native.abort();
   }
 }
