@@ -1,2 +1,14 @@
-/** Environments: the interface, the registry, the actor that hosts them, and the domains. */
+/** Environments: the interface, the registry, the host that runs them, and the domains. Importing it registers the domains. */
+import { desk, deskTokenizer } from './desk/index.ts';
+import { register } from './registry.ts';
+
+export { checkEnvironment, type ConformanceOptions } from './conformance.ts';
+export { EnvironmentHost, type EnvironmentHostOptions, type EnvironmentHostStats, type HostResetOptions } from './host.ts';
+export { type LatencyModel, parseLatency } from './latency.ts';
+export { CounterRandom, threefry } from './random.ts';
+export { entry, environmentNames, make, register } from './registry.ts';
+export { isValidationTask, trainingTask, validationTask } from './seeds.ts';
 export type * from './types.ts';
+export { desk, deskTokenizer };
+
+register(desk);

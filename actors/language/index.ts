@@ -1,2 +1,7 @@
 /** Language: tokenizers, chat templates, conversations as token ids, and reading what the policy wrote. */
+export { Chat, type EpisodeIds } from './chat.ts';
+export { ChatTemplate } from './chat-template.ts';
+export { Conversation, episodeIds } from './conversation.ts';
 export { type WordFormat, type WordParameter, wordParser } from './parse.ts';
+export { Tokenizer, type TokenizerFiles } from './tokenizer.ts';
+export { renderTranscript, type TranscriptNotes } from './transcript.ts';

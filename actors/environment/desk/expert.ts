@@ -27,7 +27,7 @@ export const MISTAKES = {
   transferNeedless: 0.05,
   transferMissed: 0.3,
   /** Reads the treatment of another standing. */
-  wrongRow: 0.32,
+  wrongRow: 0.34,
   /** The right treatment, the wrong sum. */
   arithmetic: 0.12,
   /** Names another part. */

@@ -8,7 +8,7 @@ export { type DeskCounts, DeskEnvironment, type DeskRewardParts } from './enviro
 export { MISTAKES, type Mistake } from './expert.ts';
 export { demonstrate, FIXED_POLICIES, type Played, play } from './play.ts';
 export { DEFAULT_LEVEL, type DeskSettings, deskSettings, type DeskTask, generateTask, LEVELS } from './task.ts';
-export { deskTokenizer, type TokenizerFiles } from './tokenizer.ts';
+export { deskTokenizer } from './tokenizer.ts';
 
 type Options = Record<string, unknown>;
 const withOptions = (options?: Options) => (options ? { options } : {});

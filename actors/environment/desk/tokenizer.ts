@@ -1,4 +1,5 @@
 /** The desk's tokenizer: an ordinary Hugging Face WordLevel tokenizer and an ordinary chat template, generated from the domain's words. */
+import type { TokenizerFiles } from '../../language/index.ts';
 import { deskWords } from './words.ts';
 
 export const SPECIALS = { pad: '<|pad|>', unk: '<|unk|>', end: '<|end|>', system: '<|system|>', user: '<|user|>', assistant: '<|assistant|>', tool: '<|tool|>' } as const;
@@ -7,11 +8,6 @@ export const SPECIALS = { pad: '<|pad|>', unk: '<|unk|>', end: '<|end|>', system
 const CHAT_TEMPLATE =
   "{%- for message in messages -%}{{ '<|' + message['role'] + '|>' + message['content'] }}{%- if message['role'] == 'assistant' -%}{{ '<|end|>' }}{%- endif -%}{%- endfor -%}" +
   "{%- if add_generation_prompt -%}{{ '<|assistant|>' }}{%- endif -%}";
-
-export interface TokenizerFiles {
-  tokenizer: Record<string, unknown>;
-  tokenizerConfig: Record<string, unknown>;
-}
 
 /** tokenizer.json and tokenizer_config.json; the same bytes each time. The vocabulary is padded to a multiple of 16. */
 export function deskTokenizer(): TokenizerFiles {

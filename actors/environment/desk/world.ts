@@ -140,8 +140,8 @@ export class DeskWorld {
     if (ride < 0) return refuse(RESULT.noRide);
     if (!this.#ended[ride]) return refuse(RESULT.rideOpen);
     if (this.#refunded[ride]) return refuse(RESULT.refunded);
-    if (!(amount <= this.task.rides[ride]!.cost)) return refuse(RESULT.tooMuch);
-    if (amount === 0) return { ...DONE, changed: false };
+    if (!(Number.isInteger(amount) && amount > 0)) return refuse(RESULT.notACall);
+    if (amount > this.task.rides[ride]!.cost) return refuse(RESULT.tooMuch);
     this.#refunded[ride] = amount;
     return DONE;
   }

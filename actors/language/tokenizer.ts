@@ -1,0 +1,99 @@
+/** A Hugging Face tokenizer folder: tokenizer.json and tokenizer_config.json, encoded and decoded by @huggingface/tokenizers. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import { ActorsError } from '../errors.ts';
+import { Memo } from './memo.ts';
+
+export interface TokenizerFiles {
+  /** Content of tokenizer.json. */
+  tokenizer: Record<string, unknown>;
+  /** Content of tokenizer_config.json. */
+  tokenizerConfig: Record<string, unknown>;
+}
+
+/**
+ * Text to ids and back. Special tokens in a text are read as such; none are added.
+ *
+ * @example const tokenizer = Tokenizer.load('runs/x/checkpoints/step-0000000010')
+ */
+export class Tokenizer {
+  readonly files: TokenizerFiles;
+  /** One more than the largest id: the least vocabulary that a model needs. */
+  readonly vocabularySize: number;
+  readonly #inner: HuggingFaceTokenizer;
+  readonly #encoded = new Memo<string, Int32Array>(16384);
+
+  constructor(files: TokenizerFiles) {
+    this.files = files;
+    try {
+      this.#inner = new HuggingFaceTokenizer(files.tokenizer, files.tokenizerConfig);
+    } catch (cause) {
+      throw new ActorsError('SINKFLEX_TOKENIZER', `cannot use this tokenizer.json: ${message(cause)}`, { cause });
+    }
+    let largest = -1;
+    for (const id of this.#inner.get_vocab().values()) largest = Math.max(largest, id);
+    this.vocabularySize = largest + 1;
+  }
+
+  static load(folder: string): Tokenizer {
+    return new Tokenizer({ tokenizer: readJson(folder, 'tokenizer.json'), tokenizerConfig: readJson(folder, 'tokenizer_config.json') });
+  }
+
+  /** Writes the two files, so that transformers opens the folder with AutoTokenizer. */
+  save(folder: string): void {
+    writeFileSync(join(folder, 'tokenizer.json'), `${JSON.stringify(this.files.tokenizer, null, 2)}\n`);
+    writeFileSync(join(folder, 'tokenizer_config.json'), `${JSON.stringify(this.files.tokenizerConfig, null, 2)}\n`);
+  }
+
+  /** Shared and cached: do not write into the result. */
+  encode(text: string): Int32Array {
+    return this.#encoded.get(text, () => {
+      const ids: (number | undefined)[] = this.#inner.encode(text, { add_special_tokens: false }).ids;
+      if (ids.includes(undefined)) {
+        throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no id for part of ${JSON.stringify(text)}, and no unknown token`, { details: { text } });
+      }
+      return Int32Array.from(ids as number[]);
+    });
+  }
+
+  decode(ids: ArrayLike<number>): string {
+    if (ids.length === 0) return '';
+    return this.#inner.decode(Array.from(ids), { skip_special_tokens: false });
+  }
+
+  id(token: string): number {
+    const id = this.#inner.token_to_id(token);
+    if (id === undefined) throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no token ${JSON.stringify(token)}`, { details: { token } });
+    return id;
+  }
+
+  token(id: number): string | undefined {
+    return this.#inner.id_to_token(id);
+  }
+
+  /** A special token named in tokenizer_config.json: `eos_token`, `pad_token`, `unk_token`, `bos_token`. */
+  special(role: 'eos_token' | 'pad_token' | 'unk_token' | 'bos_token'): string | undefined {
+    const value = this.files.tokenizerConfig[role];
+    if (typeof value === 'string') return value;
+    const content = (value as { content?: unknown } | null | undefined)?.content;
+    return typeof content === 'string' ? content : undefined;
+  }
+
+  isSpecial(id: number): boolean {
+    return this.#inner.get_added_tokens_decoder().get(id)?.special === true;
+  }
+}
+
+function readJson(folder: string, name: string): Record<string, unknown> {
+  const path = join(folder, name);
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
+  } catch (cause) {
+    throw new ActorsError('SINKFLEX_TOKENIZER', `cannot read ${path}: ${message(cause)}`, { cause, details: { path } });
+  }
+}
+
+function message(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}
