@@ -5,7 +5,7 @@
 #define SINKFLEX_OPS_ATTENTION_TILE_H
 
 #include "gemm.h"
-#include "math.h"
+#include "elementary.h"
 #include "operation.h"
 
 namespace SFX_NS {

@@ -3,7 +3,7 @@
 #define SINKFLEX_OPS_MOE_H
 
 #include "gemm.h"
-#include "math.h"
+#include "elementary.h"
 #include "operation.h"
 
 namespace SFX_NS {

@@ -1,7 +1,7 @@
 // RMSNorm. y = x rstd w, rstd = 1 / sqrt(mean(x^2) + eps).
 // Backward with g = dy w, xhat = x rstd: dx += rstd (g - xhat mean(g xhat)); dw += dy xhat, chained over rows.
 // Row sums: 16 lanes, one fma chain a lane, then the fixed tree. Bytes bound: 2 reads and 1 write a float forward.
-#include "math.h"
+#include "elementary.h"
 #include "operation.h"
 #include "operators.h"
 

@@ -1,6 +1,6 @@
 // Top-k routing. The k largest logits in descending order (ties to the lower id), weight = softmax over them.
 // Backward: dlogit_j = weight_j (dweight_j - sum_i weight_i dweight_i) for the chosen, 0 elsewhere; exactly 0 for k = 1.
-#include "math.h"
+#include "elementary.h"
 #include "operation.h"
 #include "operators.h"
 

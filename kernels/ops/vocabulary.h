@@ -4,7 +4,7 @@
 #define SINKFLEX_OPS_VOCABULARY_H
 
 #include "gemm.h"
-#include "math.h"
+#include "elementary.h"
 #include "operation.h"
 
 namespace SFX_NS {

@@ -1,7 +1,7 @@
 // exp, log and sigmoid on sixteen lanes: polynomials with explicit fma, so that every instruction set returns the same bits.
 // exp: error below 1.5 ulp; exactly 1 at 0; 0 below -87 (never a subnormal), infinity above 88.7228. log: error below 2 ulp.
-#ifndef SINKFLEX_OPS_MATH_H
-#define SINKFLEX_OPS_MATH_H
+#ifndef SINKFLEX_OPS_ELEMENTARY_H
+#define SINKFLEX_OPS_ELEMENTARY_H
 
 #include "v16.h"
 
