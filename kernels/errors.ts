@@ -3,7 +3,8 @@
 
 /** Every error code of kernels/, with what a caller can do about it. docs/errors.md lists the same set. */
 export const kernelErrorCodes = {
-  SINKFLEX_ADDON_MISSING: 'Build the native addon: run `npm install` (or `node scripts/install.mjs`) in the package; a C++20 compiler and Python are needed.',
+  SINKFLEX_ADDON_MISSING:
+    'Build the native addon: run `npm install` (or `node scripts/install.mjs`) in the package; a C++20 compiler and Python are needed.',
   SINKFLEX_ADDON_MISMATCH: 'The built addon is of another version of the package: run `node scripts/install.mjs`.',
   SINKFLEX_CPU_UNSUPPORTED: 'SINKFLEX_CPU names an instruction set that this machine or build does not have: unset it, or choose another.',
   SINKFLEX_BAD_ARGUMENT: 'Correct the argument that the message names.',
@@ -21,11 +22,13 @@ export const kernelErrorCodes = {
   SINKFLEX_CONFIG_UNSUPPORTED: 'The architecture or option is not implemented: see docs for what is.',
   SINKFLEX_CHECKPOINT_MISSING: 'The folder lacks a file: a checkpoint has config.json and model.safetensors (or shards with an index).',
   SINKFLEX_CHECKPOINT_CORRUPT: 'The file is not a well-formed safetensors file: copy it again from its source.',
-  SINKFLEX_CHECKPOINT_TENSOR: 'A tensor is missing, left over, or has the wrong shape or dtype for the configuration: check that config.json belongs to the weights.',
+  SINKFLEX_CHECKPOINT_TENSOR:
+    'A tensor is missing, left over, or has the wrong shape or dtype for the configuration: check that config.json belongs to the weights.',
   SINKFLEX_ENGINE_DISPOSED: 'The engine was disposed: make a new one.',
   SINKFLEX_ENGINE_BUSY: 'Await the passes that are under way first.',
   SINKFLEX_ENGINE_NOTHING_KEPT: 'Call forward with keep: true before backward.',
-  SINKFLEX_ENGINE_NOT_FINITE: 'The gradients are infinite or NaN; weights and moments are unchanged: zeroGradients, and look at the loss or the learning rate.',
+  SINKFLEX_ENGINE_NOT_FINITE:
+    'The gradients are infinite or NaN; weights and moments are unchanged: zeroGradients, and look at the loss or the learning rate.',
   SINKFLEX_SEQUENCE_CLOSED: 'The sequence was closed, or never opened: openSequence gives a new one.',
   SINKFLEX_SEQUENCE_BUSY: 'A sequence takes one generate at a time: await the previous one.',
   SINKFLEX_INTERNAL: 'A bug in SinkFlex: please report it with the message.',

@@ -30,10 +30,14 @@ function load(): unknown {
   } catch (e) {
     const error = fromNative(e);
     if (error !== e) throw error;
-    throw new SinkflexError('SINKFLEX_ADDON_MISSING', `the native addon does not load (${(e as Error).message}): run \`node scripts/install.mjs\` again`, {
-      cause: e,
-      details: { path },
-    });
+    throw new SinkflexError(
+      'SINKFLEX_ADDON_MISSING',
+      `the native addon does not load (${(e as Error).message}): run \`node scripts/install.mjs\` again`,
+      {
+        cause: e,
+        details: { path },
+      },
+    );
   }
 }
 

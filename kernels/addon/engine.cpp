@@ -287,6 +287,9 @@ Napi::Value EngineWrap::Stats(const Napi::CallbackInfo& info) {
   return o;
 }
 
-void init_engine(Napi::Env env, Napi::Object exports) { exports.Set("Engine", EngineWrap::Define(env)); }
+void init_engine(Napi::Env env, Napi::Object exports) {
+  exports.Set("Engine", EngineWrap::Define(env));
+  register_write_image(env, exports);
+}
 
 }  // namespace sinkflex

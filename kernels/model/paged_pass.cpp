@@ -59,6 +59,7 @@ void PagedPass::run(const Weights& weights) {
   paged.page_table = page_table_;
   paged.max_pages = max_pages_;
   paged.page_tokens = kPageTokens;
+  paged.kv_heads = c.kv_heads;
 
   CALL(embedding_forward, &weights.embed, ids_, &x);
   for (int64_t l = 0; l < c.layers; ++l) {

@@ -1,0 +1,304 @@
+// The engine: generation with continuous batching, packed forward and backward, and the optimiser, over one WeightStore. All work runs on
+// native threads; promises settle on the loop.
+import { awaitNative, callNative, SinkflexError } from './errors.ts';
+import { toNative } from './model-config.ts';
+import { addon } from './native.ts';
+import { optimizerHeader, readOptimizerOffsets } from './optimizer-state.ts';
+import type { WeightStore } from './weight-store.ts';
+
+export interface PackedBatch {
+  /** [n] token ids of all segments, one after another. */
+  ids: Int32Array;
+  /** [segments + 1], from 0 to n. */
+  cuSeqlens: Int32Array;
+}
+
+export interface GenerateRequest {
+  /** Appended to the sequence first: the prompt, or what the environment said. At least one token. */
+  tokens: Int32Array;
+  maxNewTokens: number;
+  /** Generation ends after one of these was drawn; it is part of the result. */
+  stopTokens: number[];
+  /** 0: greedy. */
+  temperature: number;
+  /** 0 or absent: all. */
+  topK?: number;
+  /** 1 or absent: all. */
+  topP?: number;
+  /** Keys of the counter-based generator, uint32 each: run seed, task, sample, turn. The engine adds the position. */
+  key: readonly [number, number, number, number];
+}
+
+export interface GenerateResult {
+  /** Including the stop token. */
+  tokens: Int32Array;
+  /** Of the full softmax at the temperature (at 1 for greedy), before topK and topP. */
+  logprobs: Float32Array;
+  /** Store version that each token was drawn with. */
+  versions: Int32Array;
+  /** Lineage of the first token. */
+  lineage: number;
+  /** context: the sequence has reached maxSequenceTokens, or the request did not fit (then no token was read or drawn). */
+  stopReason: 'stop' | 'length' | 'context' | 'aborted';
+}
+
+export interface ForwardOptions {
+  /** Default 1. */
+  temperature?: number;
+  /** Keep what the backward needs (default false). One forward is kept at a time. */
+  keep?: boolean;
+  /** [n], 1 where the log-probability and entropy of a token are wanted; the others are 0 and cost nothing in the head. */
+  mask?: Uint8Array;
+}
+
+export interface ForwardResult {
+  /** [n], log p(ids[t] | the segment before t); 0 at a segment's first token and outside the mask. */
+  logprobs: Float32Array;
+  /** [n], nats, of the distribution that predicted token t. */
+  entropy: Float32Array;
+  lineage: number;
+  version: number;
+}
+
+export interface OptimizerStep {
+  lr: number;
+  beta1?: number;
+  beta2?: number;
+  eps?: number;
+  /** Decoupled; not applied to norms, biases and sinks. Default 0. */
+  weightDecay?: number;
+  /** Clips the gradients to this global norm; absent: no clipping. */
+  maxGradNorm?: number;
+  /** The version that is published, greater than the current one. */
+  lineage: number;
+  version: number;
+}
+
+export interface EngineStats {
+  /** Generation: steps of the scheduler, token rows in them (prompts too), tokens drawn, requests finished. */
+  steps: number;
+  rows: number;
+  generatedTokens: number;
+  finishedRequests: number;
+  largestStep: number;
+  versionsSeen: number;
+  /** Wall time in steps, and the part of it inside the model. */
+  stepSeconds: number;
+  stepPassSeconds: number;
+  forwardPasses: number;
+  forwardTokens: number;
+  forwardSeconds: number;
+  backwardPasses: number;
+  backwardTokens: number;
+  backwardSeconds: number;
+  optimizerSteps: number;
+  optimizerSeconds: number;
+  cacheBytes: number;
+  activationBytes: number;
+  /** Cache slots in use, and callers that wait for one. */
+  openSequences: number;
+  waitingSequences: number;
+}
+
+export interface EngineOptions {
+  store: WeightStore;
+  /** Threads of each of the two native workers (generation, passes). Default 1. */
+  threads?: number;
+  /** Sequences open at a time. Default 64. */
+  maxSequences?: number;
+  /** Tokens of one sequence, prompt and all turns. Default 1024. */
+  maxSequenceTokens?: number;
+  /** Prompt rows that a generation step takes beside the decoding ones. Default 256. */
+  prefillRows?: number;
+}
+
+interface NativeEngine {
+  generate(
+    slot: number,
+    tokens: Int32Array,
+    maxNewTokens: number,
+    stopTokens: Int32Array,
+    temperature: number,
+    topK: number,
+    topP: number,
+    key: Float64Array,
+  ): Promise<GenerateResult>;
+  resetSequence(slot: number): void;
+  abortSequence(slot: number): void;
+  freeze(frozen: boolean): void;
+  forward(ids: Int32Array, cuSeqlens: Int32Array, mask: Uint8Array | undefined, temperature: number, keep: boolean): Promise<ForwardResult>;
+  backward(dLogprobs: Float32Array, dEntropy: Float32Array | undefined): Promise<void>;
+  zeroGradients(): void;
+  gradients(): Float32Array;
+  optimizerStep(o: Required<OptimizerStep>): Promise<{ gradNorm: number }>;
+  saveMoments(path: string, header: Uint8Array): Promise<void>;
+  loadMoments(path: string, m: Float64Array, v: Float64Array, step: number): Promise<void>;
+  stats(): Omit<EngineStats, 'openSequences' | 'waitingSequences'>;
+  dispose(): Promise<void>;
+}
+
+const native = addon as unknown as { Engine: new (segment: object, config: object, layout: object, options: object) => NativeEngine };
+
+interface OpenSequence {
+  slot: number;
+  busy: boolean;
+  closing: boolean;
+}
+
+/**
+ * @example
+ * const engine = new Engine({ store, threads: 2 });
+ * const sequence = await engine.openSequence();
+ * const turn = await engine.generate(sequence, { tokens, maxNewTokens: 64, stopTokens: [2], temperature: 1, key: [1, 0, 0, 0] });
+ * engine.closeSequence(sequence);
+ * await engine.dispose();
+ */
+export class Engine {
+  readonly store: WeightStore;
+  readonly maxSequences: number;
+  readonly maxSequenceTokens: number;
+  readonly #native: NativeEngine;
+  readonly #sequences = new Map<number, OpenSequence>();
+  readonly #free: number[] = [];
+  #waiting: { resolve(sequence: number): void; reject(e: unknown): void }[] = [];
+  #next = 0;
+  #disposed = false;
+
+  constructor(o: EngineOptions) {
+    const { threads = 1, maxSequences = 64, maxSequenceTokens = 1024, prefillRows = 256 } = o;
+    this.store = o.store;
+    this.maxSequences = maxSequences;
+    this.maxSequenceTokens = maxSequenceTokens;
+    this.#native = callNative(
+      () =>
+        new native.Engine(o.store.segment.handle, toNative(o.store.config), o.store.layout, {
+          threads,
+          maxSequences,
+          maxSequenceTokens,
+          prefillRows,
+        }),
+    );
+    for (let slot = maxSequences - 1; slot >= 0; slot--) this.#free.push(slot);
+  }
+
+  /** Reserves a key/value cache; waits in order of arrival while all maxSequences are taken. */
+  openSequence(): Promise<number> {
+    if (this.#disposed) return Promise.reject(disposed());
+    const slot = this.#free.pop();
+    if (slot !== undefined) return Promise.resolve(this.#open(slot));
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ resolve, reject });
+    });
+  }
+
+  #open(slot: number): number {
+    const sequence = this.#next++;
+    this.#native.resetSequence(slot);
+    this.#sequences.set(sequence, { slot, busy: false, closing: false });
+    return sequence;
+  }
+
+  /** Reads `tokens` and draws up to maxNewTokens. One request a sequence at a time; other sequences are batched with it. */
+  async generate(sequence: number, r: GenerateRequest): Promise<GenerateResult> {
+    const open = this.#sequences.get(sequence);
+    if (this.#disposed) throw disposed();
+    if (!open || open.closing)
+      throw new SinkflexError('SINKFLEX_SEQUENCE_CLOSED', `sequence ${sequence} is not open`, { details: { sequence } });
+    if (open.busy) {
+      throw new SinkflexError('SINKFLEX_SEQUENCE_BUSY', `sequence ${sequence} is generating already`, { details: { sequence } });
+    }
+    const stops = Int32Array.from(r.stopTokens);
+    const result = callNative(() =>
+      this.#native.generate(open.slot, r.tokens, r.maxNewTokens, stops, r.temperature, r.topK ?? 0, r.topP ?? 1, Float64Array.from(r.key)),
+    );
+    open.busy = true;
+    try {
+      return await awaitNative(result);
+    } finally {
+      open.busy = false;
+      if (open.closing) this.#release(sequence, open);
+    }
+  }
+
+  /** Gives the cache back. What generates in it ends as 'aborted' with the tokens drawn so far. Closing twice does nothing. */
+  closeSequence(sequence: number): void {
+    const open = this.#sequences.get(sequence);
+    if (!open || open.closing) return;
+    open.closing = true;
+    if (open.busy) this.#native.abortSequence(open.slot);
+    else this.#release(sequence, open);
+  }
+
+  #release(sequence: number, open: OpenSequence): void {
+    this.#sequences.delete(sequence);
+    if (this.#disposed) return;
+    const next = this.#waiting.shift();
+    if (next) next.resolve(this.#open(open.slot));
+    else this.#free.push(open.slot);
+  }
+
+  /** While frozen, generation keeps the version it holds instead of taking newer ones. */
+  freeze(frozen: boolean): void {
+    callNative(() => this.#native.freeze(frozen));
+  }
+
+  /** Log-probabilities and entropies of a packed batch under the newest version. Passes run in the order of the calls. */
+  forward(b: PackedBatch, o: ForwardOptions = {}): Promise<ForwardResult> {
+    return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, o.keep ?? false));
+  }
+
+  /** Adds the gradients of sum(dLogprobs logprobs + dEntropy entropy) of the last kept forward; they do not depend on how a batch is split. */
+  backward(g: { dLogprobs: Float32Array; dEntropy?: Float32Array }): Promise<void> {
+    return this.#call(() => this.#native.backward(g.dLogprobs, g.dEntropy));
+  }
+
+  zeroGradients(): void {
+    callNative(() => this.#native.zeroGradients());
+  }
+
+  /** Copies of the gradients, by tensor. SINKFLEX_ENGINE_BUSY while passes are under way. */
+  gradients(): Map<string, Float32Array> {
+    const all = callNative(() => this.#native.gradients());
+    return new Map(this.store.layout.tensors.map((t) => [t.name, all.slice(t.offset / 4, t.offset / 4 + t.count)]));
+  }
+
+  /** AdamW from the accumulated gradients straight into the next slot, which is published; then the gradients are zeroed. */
+  optimizerStep(o: OptimizerStep): Promise<{ gradNorm: number }> {
+    const { lr, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weightDecay = 0, maxGradNorm = 0, lineage, version } = o;
+    return this.#call(() => this.#native.optimizerStep({ lr, beta1, beta2, eps, weightDecay, maxGradNorm, lineage, version }));
+  }
+
+  /** Moments and step count, as safetensors. */
+  saveOptimizer(path: string): Promise<void> {
+    return this.#call(() => this.#native.saveMoments(path, optimizerHeader(this.store.layout)));
+  }
+
+  loadOptimizer(path: string): Promise<void> {
+    return this.#call(() => {
+      const { m, v, step } = readOptimizerOffsets(path, this.store.layout);
+      return this.#native.loadMoments(path, m, v, step);
+    });
+  }
+
+  stats(): EngineStats {
+    return { ...this.#native.stats(), openSequences: this.#sequences.size, waitingSequences: this.#waiting.length };
+  }
+
+  /** Stops both threads after the step under way; open promises reject with SINKFLEX_ENGINE_DISPOSED. */
+  async dispose(): Promise<void> {
+    this.#disposed = true;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const w of waiting) w.reject(disposed());
+    await awaitNative(this.#native.dispose());
+    this.#sequences.clear();
+  }
+
+  async #call<T>(call: () => Promise<T>): Promise<T> {
+    return awaitNative(callNative(call));
+  }
+}
+
+function disposed(): SinkflexError {
+  return new SinkflexError('SINKFLEX_ENGINE_DISPOSED', 'the engine was disposed');
+}

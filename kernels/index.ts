@@ -1,0 +1,45 @@
+// The public face of the engine floor: shared memory and process primitives, weights, the model engine and sink attention.
+import { SinkflexError } from './errors.ts';
+import { addon } from './native.ts';
+
+export {
+  type SinkAttentionGradients,
+  type SinkAttentionOptions,
+  type SinkAttentionResult,
+  sinkAttention,
+  sinkAttentionBackward,
+} from './attention.ts';
+export {
+  Engine,
+  type EngineOptions,
+  type EngineStats,
+  type ForwardOptions,
+  type ForwardResult,
+  type GenerateRequest,
+  type GenerateResult,
+  type OptimizerStep,
+  type PackedBatch,
+} from './engine.ts';
+export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError } from './errors.ts';
+export { type LayerType, type ModelConfig, parseModelConfig, type RopeScaling } from './model-config.ts';
+export { os, type ProcessStatus } from './os.ts';
+export { type Pin, type SegmentAddress, type SegmentOptions, type Version, VersionedSegment, type Writing } from './segment.ts';
+export { readModelConfig, type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';
+
+export interface CpuInfo {
+  /** The instruction set the operators run on; SINKFLEX_CPU forces one. */
+  isa: 'avx512' | 'avx2' | 'neon' | 'portable';
+}
+
+export const cpu: CpuInfo = {
+  get isa(): CpuInfo['isa'] {
+    const name = (addon.backendName as () => string | undefined)();
+    if (name === undefined) {
+      throw new SinkflexError(
+        'SINKFLEX_CPU_UNSUPPORTED',
+        `this machine or build cannot run SINKFLEX_CPU=${process.env.SINKFLEX_CPU ?? ''}`,
+      );
+    }
+    return name.replace(/^cpu-/, '') as CpuInfo['isa'];
+  },
+};

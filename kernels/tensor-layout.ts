@@ -1,0 +1,74 @@
+// Which tensors a model has and where they lie in a slot: the slot is a valid safetensors image, so a checkpoint is a slot written to disk.
+import type { ModelConfig } from './model-config.ts';
+import { encodeHeader } from './safetensors.ts';
+
+export interface LayoutTensor {
+  /** Hugging Face's name. */
+  name: string;
+  shape: number[];
+  /** Bytes from the start of the data section. */
+  offset: number;
+  count: number;
+  /** Weight decay applies: matrices, not norms, biases and sinks. */
+  decay: boolean;
+}
+
+export interface TensorLayout {
+  /** The 8-byte length and the JSON, padded so that the data section starts at a multiple of 64. */
+  header: Uint8Array;
+  dataStart: number;
+  dataBytes: number;
+  /** dataStart + dataBytes: the size of a slot and of model.safetensors. */
+  totalBytes: number;
+  tensors: LayoutTensor[];
+}
+
+function shapes(c: ModelConfig): [name: string, shape: number[], decay: boolean][] {
+  const h = c.hidden_size;
+  const queries = c.num_attention_heads * c.head_dim;
+  const keys = c.num_key_value_heads * c.head_dim;
+  const [E, I] = [c.num_local_experts, c.intermediate_size];
+  const list: [string, number[], boolean][] = [['model.embed_tokens.weight', [c.vocab_size, h], true]];
+  for (let l = 0; l < c.num_hidden_layers; l++) {
+    const p = `model.layers.${l}`;
+    list.push([`${p}.input_layernorm.weight`, [h], false]);
+    for (const [name, out, into] of [
+      ['q', queries, h],
+      ['k', keys, h],
+      ['v', keys, h],
+      ['o', h, queries],
+    ] as const) {
+      list.push([`${p}.self_attn.${name}_proj.weight`, [out, into], true]);
+      if (c.attention_bias) list.push([`${p}.self_attn.${name}_proj.bias`, [out], false]);
+    }
+    list.push(
+      [`${p}.self_attn.sinks`, [c.num_attention_heads], false],
+      [`${p}.post_attention_layernorm.weight`, [h], false],
+      [`${p}.mlp.router.weight`, [E, h], true],
+      [`${p}.mlp.router.bias`, [E], false],
+      [`${p}.mlp.experts.gate_up_proj`, [E, h, 2 * I], true],
+      [`${p}.mlp.experts.gate_up_proj_bias`, [E, 2 * I], false],
+      [`${p}.mlp.experts.down_proj`, [E, I, h], true],
+      [`${p}.mlp.experts.down_proj_bias`, [E, h], false],
+    );
+  }
+  list.push(['model.norm.weight', [h], false]);
+  if (!c.tie_word_embeddings) list.push(['lm_head.weight', [c.vocab_size, h], true]);
+  return list;
+}
+
+/** safetensors allows no gaps between tensors, so those whose size keeps the next one 64-byte aligned come first. */
+export function tensorLayout(config: ModelConfig): TensorLayout {
+  const all = shapes(config).map(([name, shape, decay]) => ({ name, shape, decay, offset: 0, count: shape.reduce((a, b) => a * b, 1) }));
+  const tensors = [...all.filter((t) => t.count % 16 === 0), ...all.filter((t) => t.count % 16 !== 0)];
+  let offset = 0;
+  for (const t of tensors) {
+    t.offset = offset;
+    offset += t.count * 4;
+  }
+  const header = encodeHeader(
+    tensors.map((t) => ({ name: t.name, dtype: 'F32', shape: t.shape, begin: t.offset, end: t.offset + t.count * 4 })),
+    { format: 'pt' },
+  );
+  return { header, dataStart: header.length, dataBytes: offset, totalBytes: header.length + offset, tensors };
+}

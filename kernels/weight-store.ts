@@ -1,0 +1,250 @@
+// A WeightStore is a versioned segment whose every slot is a whole safetensors image of one model configuration: publishing weights is a
+// flip, a checkpoint is a slot written to disk, and every engine of the host reads the same memory.
+import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { callNative, SinkflexError } from './errors.ts';
+import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
+import { addon } from './native.ts';
+import { initialiseTensor } from './random-weights.ts';
+import { SafetensorsFile, type StoredTensor } from './safetensors.ts';
+import { type Pin, type SegmentAddress, type Version, VersionedSegment } from './segment.ts';
+import { type LayoutTensor, type TensorLayout, tensorLayout } from './tensor-layout.ts';
+
+/** Plain data; opens the same store in another process of the host. */
+export interface StoreAddress {
+  segment: SegmentAddress;
+  config: ModelConfig;
+}
+
+export interface TensorView {
+  shape: number[];
+  data: Float32Array;
+}
+
+const writeImage = addon.writeImage as (segment: object, lineage: number, version: number, fill: (slot: ArrayBuffer) => void) => void;
+
+/**
+ * @example
+ * const store = WeightStore.create(parseModelConfig(json));
+ * store.initialise(1);
+ * const pin = store.pin();
+ * store.tensors(pin).get('model.norm.weight')?.data;
+ * pin.release();
+ */
+export class WeightStore {
+  readonly config: ModelConfig;
+  readonly layout: TensorLayout;
+  /** The segment below, for the engine and for measurements. */
+  readonly segment: VersionedSegment;
+
+  private constructor(config: ModelConfig, segment: VersionedSegment, layout: TensorLayout) {
+    this.config = config;
+    this.layout = layout;
+    this.segment = segment;
+  }
+
+  static create(config: ModelConfig, o: { slots?: number; maxSlots?: number; readers?: number } = {}): WeightStore {
+    const checked = parseModelConfig(config);
+    const layout = tensorLayout(checked);
+    return new WeightStore(checked, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout);
+  }
+
+  static open(address: StoreAddress): WeightStore {
+    const config = parseModelConfig(address.config);
+    const layout = tensorLayout(config);
+    const segment = VersionedSegment.open(address.segment);
+    if (segment.slotBytes < layout.totalBytes) {
+      segment.close();
+      throw new SinkflexError(
+        'SINKFLEX_STORE_MISMATCH',
+        `the store's slots hold ${segment.slotBytes} bytes, an image of this configuration has ${layout.totalBytes}`,
+      );
+    }
+    return new WeightStore(config, segment, layout);
+  }
+
+  get address(): StoreAddress {
+    return { segment: this.segment.address, config: this.config };
+  }
+
+  current(): Version | undefined {
+    return this.segment.current();
+  }
+
+  pin(): Pin {
+    return this.segment.pin();
+  }
+
+  waitForVersion(after?: number | { lineage: number; version: number }, o: { timeoutMs?: number } = {}): Promise<Version> {
+    return this.segment.waitForVersion(after, o);
+  }
+
+  /** Random weights (normal, initializer_range; residual projections / sqrt(2 layers); norms 1, biases and sinks 0): version 0.0. */
+  initialise(seed: number): void {
+    if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {
+      throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', `seed must be an integer from 0 to 2^32 - 1, it is ${seed}`);
+    }
+    this.#write({ lineage: 0, version: 0 }, (view) => {
+      for (const [i, t] of this.layout.tensors.entries()) initialiseTensor(t.name, view(t), { seed, stream: i, config: this.config });
+    });
+  }
+
+  /**
+   * Copies a Hugging Face folder (config.json and model.safetensors, or shards with their index; F32, BF16 or F16) into a slot and
+   * publishes it, by default as the next version. The folder's configuration must be the store's.
+   */
+  loadFolder(dir: string, v?: { lineage: number; version: number }): void {
+    const config = readModelConfig(dir);
+    for (const key of new Set([...Object.keys(config), ...Object.keys(this.config)]) as Set<keyof ModelConfig>) {
+      if (harmlessKeys.has(key) || JSON.stringify(config[key]) === JSON.stringify(this.config[key])) continue;
+      throw new SinkflexError(
+        'SINKFLEX_STORE_MISMATCH',
+        `${join(dir, 'config.json')}: ${key} is ${JSON.stringify(config[key])}, the store was created with ${JSON.stringify(this.config[key])}`,
+        { details: { key } },
+      );
+    }
+    const files = weightFiles(dir);
+    try {
+      const sources = locate(files, this.layout.tensors, dir);
+      const now = this.current();
+      this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (view) => {
+        for (const [t, { file, stored }] of sources) file.read(stored, view(t));
+      });
+    } finally {
+      for (const file of files) file.close();
+    }
+  }
+
+  /** Writes config.json and model.safetensors; transformers opens the folder as GptOssForCausalLM. Files appear whole and synced. */
+  saveFolder(dir: string, pin?: Pin): void {
+    const held = pin ?? this.pin();
+    try {
+      mkdirSync(dir, { recursive: true });
+      writeWhole(dir, 'model.safetensors', held.data.subarray(0, this.layout.totalBytes));
+      writeWhole(dir, 'config.json', new TextEncoder().encode(`${JSON.stringify(toHuggingFace(this.config), null, 2)}\n`));
+    } finally {
+      if (!pin) held.release();
+    }
+  }
+
+  /** Views of the tensors of a pinned version; they end with the pin. */
+  tensors(pin: Pin): Map<string, TensorView> {
+    const { buffer, byteOffset } = pin.data;
+    const at = byteOffset + this.layout.dataStart;
+    return new Map(
+      this.layout.tensors.map((t) => [t.name, { shape: [...t.shape], data: new Float32Array(buffer, at + t.offset, t.count) }]),
+    );
+  }
+
+  close(): void {
+    this.segment.close();
+  }
+
+  #write(v: { lineage: number; version: number }, fill: (view: (t: LayoutTensor) => Float32Array) => void): void {
+    callNative(() =>
+      writeImage(this.segment.handle, v.lineage, v.version, (slot) => {
+        new Uint8Array(slot).set(this.layout.header);
+        fill((t) => new Float32Array(slot, this.layout.dataStart + t.offset, t.count));
+      }),
+    );
+  }
+}
+
+/** Keys that may differ between a folder and the store: they change no number that the engine computes. */
+const harmlessKeys = new Set<keyof ModelConfig>(['eos_token_id', 'pad_token_id', 'bos_token_id', 'initializer_range']);
+
+/** config.json of a Hugging Face folder. */
+export function readModelConfig(dir: string): ModelConfig {
+  return parseModelConfig(readJson(join(dir, 'config.json')));
+}
+
+function readJson(path: string): unknown {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (e) {
+    throw new SinkflexError('SINKFLEX_CHECKPOINT_MISSING', `${path} cannot be read (${(e as NodeJS.ErrnoException).code})`, { cause: e });
+  }
+  try {
+    return JSON.parse(text);
+  } catch (e) {
+    throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${path} is not JSON: ${(e as Error).message}`, { cause: e });
+  }
+}
+
+/** model.safetensors, or the shards that the index names (file names only: an index cannot point out of its folder). */
+function weightFiles(dir: string): SafetensorsFile[] {
+  const index = join(dir, 'model.safetensors.index.json');
+  if (!existsSync(index)) return [new SafetensorsFile(join(dir, 'model.safetensors'))];
+  const map: unknown = (readJson(index) as { weight_map?: unknown } | null)?.weight_map;
+  if (typeof map !== 'object' || map === null) throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${index}: weight_map is missing`);
+  const names = new Set<unknown>(Object.values(map));
+  const files: SafetensorsFile[] = [];
+  try {
+    for (const name of names) {
+      if (typeof name !== 'string' || name !== basename(name) || name === '' || name === '..') {
+        throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${index}: ${JSON.stringify(name)} is not a file name`);
+      }
+      files.push(new SafetensorsFile(join(dir, name)));
+    }
+  } catch (e) {
+    for (const file of files) file.close();
+    throw e;
+  }
+  return files;
+}
+
+interface Source {
+  file: SafetensorsFile;
+  stored: StoredTensor;
+}
+
+/** Where each tensor of the layout is stored. Missing, left-over, repeated and misshapen tensors are errors that name them. */
+function locate(files: SafetensorsFile[], wanted: LayoutTensor[], dir: string): Map<LayoutTensor, Source> {
+  const found = new Map<string, Source>();
+  const fail = (tensor: string, what: string): SinkflexError =>
+    new SinkflexError('SINKFLEX_CHECKPOINT_TENSOR', `${dir}: tensor ${tensor} ${what}`, { details: { tensor } });
+  for (const file of files) {
+    for (const stored of file.header.tensors.values()) {
+      if (found.has(stored.name)) throw fail(stored.name, 'is in two shards');
+      found.set(stored.name, { file, stored });
+    }
+  }
+  const sources = new Map<LayoutTensor, Source>();
+  for (const t of wanted) {
+    const source = found.get(t.name);
+    if (!source) throw fail(t.name, `is missing (shape [${t.shape}])`);
+    const { shape, dtype } = source.stored;
+    if (shape.length !== t.shape.length || shape.some((size, d) => size !== t.shape[d])) {
+      throw fail(t.name, `has shape [${shape}], the configuration needs [${t.shape}]`);
+    }
+    if (dtype !== 'F32' && dtype !== 'BF16' && dtype !== 'F16') throw fail(t.name, `is ${dtype}; F32, BF16 and F16 are read`);
+    sources.set(t, source);
+    found.delete(t.name);
+  }
+  for (const name of found.keys()) throw fail(name, 'is left over: the configuration has no such tensor');
+  return sources;
+}
+
+function writeWhole(dir: string, name: string, bytes: Uint8Array): void {
+  const part = join(dir, `.${name}.part-${process.pid}`);
+  try {
+    const fd = openSync(part, 'w');
+    try {
+      for (let done = 0; done < bytes.length; ) done += writeSync(fd, bytes, done, Math.min(bytes.length - done, 1 << 28));
+      fsyncSync(fd);
+    } finally {
+      closeSync(fd);
+    }
+    renameSync(part, join(dir, name));
+  } catch (e) {
+    rmSync(part, { force: true });
+    throw e;
+  }
+  const folder = openSync(dir, 'r');
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
+}
