@@ -25,6 +25,16 @@ Values are YAML: \`1e-4\`, \`true\`, \`null\`, \`[0.9, 0.95]\`. Mind the units: 
 A key that does not exist is an error, never ignored. The settings a run really had stand in its \`config.yaml\`.
 `;
 
+const ENVIRONMENT = `## Environment variables
+
+| variable | meaning |
+|---|---|
+| \`SINKFLEX_CPU\` | forces the instruction set of the engine: avx512, avx2, neon or portable |
+| \`SINKFLEX_DEBUG\` | 1: as --debug, shows where an error happened |
+| \`SINKFLEX_PEERS\` | Python with torch and transformers for \`bench --peers\`; otherwise ~/.cache/sinkflex-peers/bin/python |
+| \`SINKFLEX_SHARED\` | folder with the rivals' scripts and the golden data of tests; otherwise ../shared beside the package |
+`;
+
 /** The whole page. */
 export function configurationMarkdown(): string {
   const groups = new Map<string, Setting[]>();
@@ -36,7 +46,7 @@ export function configurationMarkdown(): string {
     const rows = members.map((s) => `| \`${s.key}\` | ${code(s.default)} | ${s.unit} | ${cell(s.allowed)} | ${cell(s.description)} |`);
     return `## ${group}\n\n| key | default | unit | allowed | meaning |\n|---|---|---|---|---|\n${rows.join('\n')}\n`;
   });
-  return [INTRODUCTION, ...tables].join('\n');
+  return [INTRODUCTION, ...tables, ENVIRONMENT].join('\n');
 }
 
 const code = (value: unknown): string => `\`${typeof value === 'string' ? value : JSON.stringify(value)}\``;

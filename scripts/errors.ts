@@ -1,7 +1,15 @@
 // Errors as the command line shows them: one clear message with the fix, exit code 2 where the user can put it right, 1 for failures.
 import { isSinkflexError, SinkflexError } from '../kernels/index.ts';
 
-export type CommandErrorCode = 'SINKFLEX_PRESET_UNKNOWN' | 'SINKFLEX_USAGE' | 'SINKFLEX_BENCH_PEER' | 'SINKFLEX_STUDY' | 'SINKFLEX_ABORTED';
+/** Every error code of scripts/, with what a user can do about it. docs/errors.md lists the same set. */
+export const commandErrorCodes = {
+  SINKFLEX_PRESET_UNKNOWN: 'Name one of the presets that `sinkflex launch --help` lists; a file of your own goes with --config.',
+  SINKFLEX_USAGE: 'Call the command as its --help says.',
+  SINKFLEX_STUDY: 'One run of the study failed: its own message stands above; run that seed alone with launch.',
+  SINKFLEX_BENCH_PEER: 'The rival could not be run: check the Python of SINKFLEX_PEERS, or leave --peers out.',
+} as const;
+
+export type CommandErrorCode = keyof typeof commandErrorCodes;
 
 /** A command was called in a way that cannot work, or a process that it started failed. */
 export class CommandError extends SinkflexError {

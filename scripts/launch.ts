@@ -1,7 +1,8 @@
 // `sinkflex launch`: composes the settings, runs the job with progress, prints the table. Everything that a run does is in actors/pipeline.
+import { availableParallelism } from 'node:os';
 import { Command, Option } from 'commander';
 import { stringify } from 'yaml';
-import { checkOutput, planPlacement, type TrainingConfig, train } from '../actors/index.ts';
+import { checkOutput, place, type TrainingConfig, train } from '../actors/index.ts';
 import { Display } from './display.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
 import { finalTable, resultLine } from './report.ts';
@@ -9,7 +10,7 @@ import { stopSignal } from './stop-signal.ts';
 import { table } from './text.ts';
 
 export interface LaunchOptions {
-  config: string[];
+  config?: string[];
   mode?: 'sync' | 'async';
   seed?: string;
   output?: string;
@@ -28,8 +29,7 @@ export function launchCommand(): Command {
     .option(
       '-c, --config <file>',
       'YAML file of settings, over the preset; may be repeated, later files win',
-      (file: string, all: string[]) => [...all, file],
-      [],
+      (file: string, all: string[] = []) => [...all, file],
     )
     .addOption(new Option('--mode <mode>', 'sync: reproducible bit for bit; async: rollout and update overlap').choices(['sync', 'async']))
     .option('--seed <n>', 'seed of the whole run')
@@ -76,7 +76,7 @@ export function composeLaunch(
   if (o.resume !== undefined) flags.resume = o.resume;
   return compose({
     ...(preset === undefined ? {} : { preset }),
-    files: o.config,
+    files: o.config ?? [],
     words: preset === undefined ? words : words.toSpliced(words.indexOf(preset), 1),
     values: { source: 'command line', values: flags },
   });
@@ -84,8 +84,15 @@ export function composeLaunch(
 
 function dryRun(config: TrainingConfig, preset: string): string {
   if (config.output !== null && config.resume === null) checkOutput(config.output);
-  const rows = planPlacement(config).map((a) => [a.name, a.kind, a.isolation, String(a.threads)]);
-  return `# Settings (preset ${preset}); nothing was started\n${stringify(config)}\n# Placement\n${table([['actor', 'kind', 'isolation', 'threads'], ...rows], { header: true, indent: '# ' })}\n`;
+  const p = place(config, availableParallelism());
+  const rows = [
+    ['driver', '1', 'this process', ''],
+    ['trainer', '1', 'process', String(p.trainerThreads)],
+    ...(p.referenceThreads === undefined ? [] : [['reference', '1', 'process', String(p.referenceThreads)]]),
+    ['rollout', String(p.rolloutActors), 'process', String(p.rolloutThreads)],
+    ['environment', String(p.environmentActors), 'process', ''],
+  ];
+  return `# Settings (preset ${preset}); nothing was started\n${stringify(config)}\n# Placement\n${table([['role', 'actors', 'isolation', 'threads each'], ...rows], { header: true, indent: '# ' })}\n`;
 }
 
 /** commander hands a variadic argument over as a list, or nothing. */

@@ -9,6 +9,7 @@ import {
   type CurveSeries,
   checkOutput,
   drawCurve,
+  type Interval,
   type MetricRecord,
   median,
   PALETTE,
@@ -16,6 +17,7 @@ import {
   TRAINING_STEP,
   type TrainingResult,
 } from '../actors/index.ts';
+import { SinkflexError } from '../kernels/index.ts';
 import { CommandError } from './errors.ts';
 import { composeLaunch } from './launch.ts';
 import { bestFixed } from './report.ts';
@@ -25,7 +27,7 @@ import { duration, interval, table } from './text.ts';
 interface StudyOptions {
   seeds: string;
   firstSeed: string;
-  config: string[];
+  config?: string[];
   output?: string;
   json?: boolean;
 }
@@ -47,7 +49,7 @@ export function studyCommand(): Command {
     .argument('[preset and key=value ...]', 'as for launch')
     .option('--seeds <n>', 'how many seeds', '5')
     .option('--first-seed <n>', 'the first of them', '1')
-    .option('-c, --config <file>', 'YAML file of settings; may be repeated', (file: string, all: string[]) => [...all, file], [])
+    .option('-c, --config <file>', 'YAML file of settings; may be repeated', (file: string, all: string[] = []) => [...all, file])
     .option('-o, --output <folder>', 'folder of the study; otherwise runs/<utc>-study-<preset>')
     .option('--json', 'one JSON object a seed and one for the median on standard output')
     .addHelpText('after', '\nExamples\n  sinkflex study --seeds 5\n  sinkflex study textbook --seeds 3 rollout.n=8\n')
@@ -55,7 +57,7 @@ export function studyCommand(): Command {
 }
 
 async function study(words: readonly string[], o: StudyOptions): Promise<void> {
-  const { preset } = composeLaunch(words, { config: o.config });
+  const { preset } = composeLaunch(words, { config: o.config ?? [] });
   const [count, first] = [whole(o.seeds, '--seeds'), whole(o.firstSeed, '--first-seed')];
   const folder = resolve(o.output ?? join('runs', `${new Date().toISOString().replace(/[-:]/g, '').slice(0, 15)}Z-study-${preset}`));
   checkOutput(folder);
@@ -65,7 +67,7 @@ async function study(words: readonly string[], o: StudyOptions): Promise<void> {
   try {
     for (let seed = first; seed < first + count; seed++) {
       process.stderr.write(`\nseed ${seed} (${seed - first + 1} of ${count})\n`);
-      const run = await runSeed(seed, join(folder, `seed-${seed}`), words, o.config, stop.signal);
+      const run = await runSeed(seed, join(folder, `seed-${seed}`), words, o.config ?? [], stop.signal);
       runs.push(run);
       if (o.json)
         print({
@@ -112,7 +114,7 @@ async function runSeed(
   signal.addEventListener('abort', abort, { once: true });
   const code = await new Promise<number | null>((done, failed) => child.once('exit', done).once('error', failed));
   signal.removeEventListener('abort', abort);
-  if (signal.aborted) throw new CommandError('SINKFLEX_ABORTED', 'stopped');
+  if (signal.aborted) throw new SinkflexError('SINKFLEX_ABORTED', 'the study was stopped');
   if (code !== 0)
     throw new CommandError(
       'SINKFLEX_STUDY',
@@ -152,22 +154,20 @@ export function studyCurve(runs: readonly SeedRun[], preset: string): string {
   });
 }
 
-function seedSeries({ seed, folder, result }: SeedRun, color: string): CurveSeries {
-  const curve = readMetrics(join(folder, 'metrics.jsonl')).flatMap((record) => {
-    const score = validationScore(record);
-    return score === undefined
-      ? []
-      : [{ x: record[TRAINING_STEP] ?? 0, score: { mean: score, low: score, high: score, n: result.validation.tasks } }];
-  });
-  const points = curve.map((p, i) =>
-    i === 0 && result.before ? { ...p, score: result.before } : i === curve.length - 1 ? { ...p, score: result.after } : p,
-  );
-  return { label: `seed ${seed}`, color, points };
+function seedSeries({ seed, folder }: SeedRun, color: string): CurveSeries {
+  const records = readMetrics(join(folder, 'metrics.jsonl'));
+  return { label: `seed ${seed}`, color, points: records.flatMap(validationPoint) };
 }
 
-/** `val-core/<source>/reward/mean@N`, whatever the source and N. */
-function validationScore(record: MetricRecord): number | undefined {
-  return Object.entries(record).find(([name]) => /^val-core\/.+\/reward\/mean@\d+$/.test(name))?.[1];
+/** `val-core/<source>/reward/mean@N` and its bounds, whatever the source and N. */
+function validationPoint(record: MetricRecord): { x: number; score: Interval }[] {
+  const name = Object.keys(record).find((key) => /^val-core\/.+\/reward\/mean@\d+$/.test(key));
+  if (name === undefined) return [];
+  const mean = record[name]!;
+  const tasks = Object.entries(record).find(([key]) => /^val-core\/.+\/tasks$/.test(key))?.[1] ?? 0;
+  return [
+    { x: record[TRAINING_STEP] ?? 0, score: { mean, low: record[`${name}/low`] ?? mean, high: record[`${name}/high`] ?? mean, n: tasks } },
+  ];
 }
 
 function whole(text: string, flag: string): number {

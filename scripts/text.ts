@@ -22,7 +22,7 @@ export function table(rows: readonly (readonly string[])[], o: { header?: boolea
   const line = (row: readonly string[]) =>
     (o.indent ?? '') +
     widths
-      .map((w, c) => (c > 0 && /^[-\d]/.test(row[c] ?? '') ? (row[c] ?? '').padStart(w) : (row[c] ?? '').padEnd(w)))
+      .map((w, c) => (c > 0 && /^-?[\d.,]+x?$/.test(row[c] ?? '') ? (row[c] ?? '').padStart(w) : (row[c] ?? '').padEnd(w)))
       .join('  ')
       .trimEnd();
   const lines = rows.map(line);

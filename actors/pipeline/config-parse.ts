@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { parseDocument } from 'yaml';
 import { SinkflexError } from '../../kernels/index.ts';
+import { environmentNames } from '../environment/index.ts';
 import { didYouMean } from '../errors.ts';
 import { settings } from './config-describe.ts';
 import { TrainingConfig } from './config-schema.ts';
@@ -167,7 +168,13 @@ function suggestion(key: string, known: readonly string[]): string {
 /** Settings that are fine alone and wrong together. */
 function contradictions(c: TrainingConfig): string[] {
   const wrong: string[] = [];
-  const { model, rollout, data, actor, algorithm } = c;
+  const { model, rollout, data, actor, algorithm, env } = c;
+  if (!environmentNames().includes(env.name)) {
+    const near = didYouMean(env.name, environmentNames());
+    wrong.push(
+      `env.name = ${show(env.name)}: no such environment${near ? `; did you mean ${near}?` : ` (there are ${environmentNames().join(', ')})`}`,
+    );
+  }
   if (model.num_attention_heads % model.num_key_value_heads !== 0) {
     wrong.push(
       `model.num_key_value_heads = ${model.num_key_value_heads}: must divide model.num_attention_heads = ${model.num_attention_heads}`,

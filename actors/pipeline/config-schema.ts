@@ -184,7 +184,7 @@ export const TrainingConfig = z.strictObject({
     ),
   }),
   trainer: section({
-    total_training_steps: key(z.int().min(0), 200, 'steps', 'GRPO steps'),
+    total_training_steps: key(z.int().min(0), 200, 'steps', 'GRPO steps of the run in all'),
     time_budget_s: key(
       positive().nullable(),
       null,

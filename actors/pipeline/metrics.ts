@@ -83,19 +83,24 @@ export class AppendFile {
     this.path = path;
     if (content !== undefined) atomicWrite(path, content);
     try {
-      this.#fd = openSync(path, 'a+');
+      this.#fd = openSync(path, 'a');
     } catch (error) {
       throw ioError(error, path);
     }
-    this.#size = readFileSync(path).length;
+    this.#size = fstatSync(this.#fd).size;
   }
   append(piece: Uint8Array): void {
     try {
       for (let done = 0; done < piece.length; ) done += writeSync(this.#fd, piece, done);
       this.#size += piece.length;
     } catch (error) {
-      ftruncateSync(this.#fd, this.#size);
-      throw ioError(error, this.path);
+      const failure = ioError(error, this.path);
+      try {
+        ftruncateSync(this.#fd, this.#size);
+      } catch {
+        // A reader drops what is torn; the first error is the one to tell.
+      }
+      throw failure;
     }
   }
   close(): void {

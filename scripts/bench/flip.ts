@@ -52,7 +52,7 @@ export async function flip(context: SuiteContext, o: { row: string; bytes: numbe
       row: o.row,
       unit: 'us',
       ours: median(asleep),
-            details: {
+      details: {
         awake_us: median(awake),
         p99_us: quantile(asleep, 0.99),
         awake_p99_us: quantile(awake, 0.99),

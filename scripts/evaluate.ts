@@ -1,0 +1,92 @@
+// `sinkflex evaluate`: scores a checkpoint on the held-out tasks, with the settings that it was trained with.
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, dirname, join, resolve } from 'node:path';
+import { Command } from 'commander';
+import { type ConfigLayer, parseConfig, parseOverrides, RunFolder, type TrainingConfig, train } from '../actors/index.ts';
+import { Display } from './display.ts';
+import { CommandError } from './errors.ts';
+import { resultLine } from './report.ts';
+import { stopSignal } from './stop-signal.ts';
+import { duration, interval, table } from './text.ts';
+
+interface EvaluateOptions {
+  output?: string;
+  json?: boolean;
+}
+
+export function evaluateCommand(): Command {
+  return new Command('evaluate')
+    .summary('score a checkpoint on the held-out tasks')
+    .description(
+      'Runs held-out tasks with the weights of a run (its last checkpoint) or of one checkpoint, and prints the score with its 95% interval.',
+    )
+    .argument('<folder>', 'a run folder, or a folder such as runs/.../checkpoints/step-0000000100')
+    .argument('[key=value ...]', 'settings that differ from those of the run, such as data.val_size=1000 val.n=4 val.temperature=0')
+    .option('-o, --output <folder>', 'keep metrics, trajectories and transcripts in this folder')
+    .option('--json', 'print the result as one JSON line')
+    .addHelpText(
+      'after',
+      '\nExamples\n  sinkflex evaluate runs/20260131T090503Z-desk\n  sinkflex evaluate runs/20260131T090503Z-desk data.val_size=1000 val.n=4\n',
+    )
+    .action(async (folder: string, words: string[] | undefined, o: EvaluateOptions) => evaluate(folder, words ?? [], o));
+}
+
+async function evaluate(target: string, words: readonly string[], o: EvaluateOptions): Promise<void> {
+  const run = RunFolder.open(target);
+  const checkpoint = checkpointOf(run, target);
+  const temporary = o.output === undefined ? mkdtempSync(join(tmpdir(), 'sinkflex-evaluate-')) : undefined;
+  const stop = stopSignal();
+  const display = new Display();
+  try {
+    const output = o.output ?? join(temporary!, 'run');
+    const config = evaluationConfig(run.savedConfig(), parseOverrides(words), checkpoint, output);
+    const r = await train(config, { preset: 'evaluate', onProgress: display.listen, signal: stop.signal });
+    display.close();
+    if (o.json) process.stdout.write(`${resultLine(r)}\n`);
+    else {
+      const rows = [
+        ['checkpoint', basename(checkpoint)],
+        [`mean@${r.validation.n}`, interval(r.after)],
+        ['held-out tasks', String(r.validation.tasks)],
+        ['temperature', String(r.validation.temperature)],
+        ...r.baselines.map((b) => [b.name, b.score.toFixed(3)]),
+        ['time', duration(r.seconds.validation)],
+      ];
+      process.stdout.write(`\n${table(rows, { indent: '  ' })}\n`);
+    }
+  } finally {
+    display.close();
+    stop.dispose();
+    if (temporary !== undefined) rmSync(temporary, { recursive: true, force: true });
+  }
+}
+
+function checkpointOf(run: RunFolder, target: string): string {
+  const named = resolve(target);
+  if (basename(dirname(named)) === 'checkpoints') return named;
+  const last = run.checkpoints().at(-1);
+  if (last === undefined)
+    throw new CommandError(
+      'SINKFLEX_USAGE',
+      `${target} has no checkpoint yet; a run writes one every trainer.save_freq steps and at its end`,
+    );
+  return run.checkpoint(last);
+}
+
+/** The settings of the run with its checkpoint as the model, no training, and one validation at the end. */
+export function evaluationConfig(saved: ConfigLayer, overrides: ConfigLayer, checkpoint: string, output: string): TrainingConfig {
+  const model = join(checkpoint, 'model');
+  const fixed = {
+    output,
+    resume: null,
+    'model.path': existsSync(model) ? model : checkpoint,
+    'sft.total_steps': 0,
+    'trainer.total_training_steps': 0,
+    'trainer.val_before_train': false,
+    'trainer.save_freq': 0,
+    'actor.use_kl_loss': false,
+    mode: 'sync',
+  };
+  return parseConfig([saved, overrides, { source: 'evaluate', values: fixed }]);
+}

@@ -1,0 +1,133 @@
+// Settings: composition, aliases, messages for what is wrong, presets, and docs/configuration.md in step with the schema.
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import { parse } from 'yaml';
+import { ConfigError, parseConfig, parseOverrides, readConfigFile, settings } from '../../actors/pipeline/config.ts';
+import { configurationMarkdown } from '../../scripts/configuration-page.ts';
+
+const problems = (run: () => unknown): string[] => {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof ConfigError) return error.details?.problems as string[];
+    throw error;
+  }
+  return [];
+};
+const root = process.cwd();
+
+t.test('later layers win key by key, nested, dotted and in the long form of verl', async (t) => {
+  const config = parseConfig([
+    { source: 'preset', values: { rollout: { n: 4, temperature: 0.7 }, 'actor.optim.lr': 1e-4 } },
+    { source: 'file', values: { 'rollout.temperature': 0.9 } },
+    parseOverrides([
+      'actor_rollout_ref.actor.optim.lr=1e-5',
+      'actor.optim.betas=[0.9, 0.95]',
+      'model.path=null',
+      'env.options.bikes=3',
+      'actor_rollout_ref.rollout.val_kwargs.n=2',
+    ]),
+  ]);
+  t.match(config, {
+    rollout: { n: 4, temperature: 0.9 },
+    actor: { optim: { lr: 1e-5, betas: [0.9, 0.95] } },
+    model: { path: null },
+    env: { options: { bikes: 3 } },
+    val: { n: 2 },
+  });
+  t.same(
+    parseConfig([{ source: 'saved', values: config as unknown as Record<string, unknown> }]),
+    config,
+    'a resolved configuration resolves to itself',
+  );
+});
+
+t.test('all that is wrong is said at once, with the key, the value, its place and what is allowed', async (t) => {
+  const found = problems(() =>
+    parseConfig([
+      { source: 'my.yaml', values: { rollot: { n: 4 }, actor: { optim: 3 } } },
+      parseOverrides(['rollout.n=0', 'mode=fast', 'model.head_dims=8', 'temperature=1', 'env.latency=lognormal(mean=200)']),
+    ]),
+  );
+  t.same(found, [
+    'rollot.n (my.yaml): unknown setting; did you mean rollout.n?',
+    'actor.optim = 3 (my.yaml): is a group of settings, such as actor.optim.lr',
+    'model.head_dims (command line): unknown setting; did you mean model.head_dim?',
+    'temperature (command line): unknown setting; did you mean rollout.temperature?',
+    'mode = "fast" (command line): allowed: sync, async',
+    'env.latency = "lognormal(mean=200)" (command line): cannot read the latency "lognormal(mean=200)": write it as lognormal(mean=200ms, sigma=1.0)',
+    'rollout.n = 0 (command line): allowed: whole number >= 1',
+  ]);
+  t.match(
+    problems(() =>
+      parseConfig([parseOverrides(['model.head_dim=7', 'model.num_key_value_heads=4', 'rollout.n=1', 'actor.ppo_mini_batch_size=5'])]),
+    ).join('\n'),
+    /num_key_value_heads[\s\S]*head_dim = 7[\s\S]*mini_batch_size[\s\S]*rollout\.n = 1/,
+  );
+  t.match(
+    problems(() => parseOverrides(['--fast', 'rollout.n'])),
+    [/expected key=value/, /expected key=value/],
+  );
+  t.match(
+    problems(() => readConfigFile('/nowhere/x.yaml')),
+    [/cannot be read \(ENOENT\)/],
+  );
+  const folder = t.testdir({ 'bad.yaml': 'rollout: { n: 4', 'list.yaml': '- 1', 'empty.yaml': '' });
+  t.match(
+    problems(() => readConfigFile(join(folder, 'bad.yaml'))),
+    [/not YAML/],
+  );
+  t.match(
+    problems(() => readConfigFile(join(folder, 'list.yaml'))),
+    [/must be a mapping/],
+  );
+  t.same(readConfigFile(join(folder, 'empty.yaml')).values, {});
+  t.match(new ConfigError(['x']), { code: 'SINKFLEX_SETTINGS', name: 'ConfigError' });
+});
+
+t.test('every preset is valid, and every setting is described', async (t) => {
+  const folder = join(root, 'scripts/presets');
+  const presets = readdirSync(folder).filter((name) => name.endsWith('.yaml'));
+  t.ok(presets.includes('desk.yaml') && presets.includes('tiny.yaml') && presets.includes('textbook.yaml'));
+  for (const name of presets)
+    t.same(
+      problems(() => parseConfig([readConfigFile(join(folder, name))])),
+      [],
+      name,
+    );
+  t.equal(parseConfig([readConfigFile(join(folder, 'textbook.yaml'))]).actor.kl_loss_coef, 0.04);
+  for (const s of settings()) t.ok(s.description.length > 10 && s.allowed.length > 0, s.key);
+  t.equal(
+    readFileSync(join(root, 'docs/configuration.md'), 'utf8'),
+    configurationMarkdown(),
+    'docs/configuration.md is generated: npm run -s build && node dist/scripts/configuration-page.js',
+  );
+});
+
+t.test('every setting is read by some part of the product', async (t) => {
+  const sources = ['actors', 'scripts']
+    .flatMap((floor) => readdirSync(join(root, floor), { recursive: true, encoding: 'utf8' }).map((name) => join(root, floor, name)))
+    .filter((name) => name.endsWith('.ts') && !/config-(schema|parse|describe)\.ts$/.test(name))
+    .map((name) => readFileSync(name, 'utf8'))
+    .join('\n');
+  const unread = settings()
+    .map((s) => s.key)
+    .filter((key) => !new RegExp(`\\b${key.split('.').at(-1)}\\b`).test(sources));
+  t.same(unread, []);
+});
+
+t.test('values of the command line are YAML scalars', async (t) => {
+  for (const [word, value] of [
+    ['1e-5', 1e-5],
+    ['true', true],
+    ['null', null],
+    ['"7"', '7'],
+    ['a b', 'a b'],
+    ['[1, 2]', [1, 2]],
+    ['lognormal(mean=1s,sigma=1)', 'lognormal(mean=1s,sigma=1)'],
+  ] as const) {
+    t.same(parseOverrides([`k=${word}`]).values.k, value, word);
+    t.same(parse(word), value);
+  }
+});

@@ -1,0 +1,153 @@
+// The run folder: creation and its refusals, checkpoints, actors.json, the curve and the transcripts.
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import { parseConfig, parseOverrides } from '../../actors/pipeline/config.ts';
+import { drawCurve, PALETTE } from '../../actors/pipeline/curve.ts';
+import { RunFolder } from '../../actors/pipeline/run-folder.ts';
+import { atomicWrite, ioError } from '../../actors/pipeline/run-folder-io.ts';
+import { wilson } from '../../actors/pipeline/statistics.ts';
+import { pickEpisodes, transcript } from '../../actors/pipeline/transcripts.ts';
+import type { Trajectory } from '../../actors/trajectory/index.ts';
+
+const configFor = (output: string | null, ...words: string[]) => parseConfig([parseOverrides([`output=${output}`, ...words])]);
+
+t.test('a new run has its own folder and saves its settings', async (t) => {
+  const root = t.testdir();
+  const now = new Date('2026-01-31T09:05:03Z');
+  const config = configFor(null, 'rollout.n=4');
+  const folder = RunFolder.create({ config, preset: 'desk', root, now });
+  t.equal(folder.path, join(root, '20260131T090503Z-desk'));
+  t.equal(RunFolder.create({ config, preset: 'desk', root, now }).path, `${folder.path}-2`);
+  t.match(readFileSync(folder.file('config.yaml'), 'utf8'), /preset desk[\s\S]*not the default: rollout\.n\n[\s\S]*rollout:\n {2}n: 4/);
+  t.same(parseConfig([RunFolder.open(folder.path).savedConfig()]), config);
+  t.same(readdirSync(folder.path).sort(), ['checkpoints', 'config.yaml', 'tensorboard', 'trajectories', 'transcripts']);
+});
+
+t.test('folders that cannot be used are refused, and nothing is left behind', async (t) => {
+  const root = t.testdir({ used: { 'notes.txt': 'mine' }, empty: {}, file: '' });
+  t.throws(() => RunFolder.create({ config: configFor(join(root, 'used')), preset: 'desk' }), {
+    code: 'SINKFLEX_OUTPUT_EXISTS',
+    message: /--resume/,
+  });
+  t.same(readdirSync(join(root, 'used')), ['notes.txt']);
+  t.throws(() => RunFolder.create({ config: configFor(join(root, 'file', 'run')), preset: 'desk' }), {
+    code: 'SINKFLEX_OUTPUT_UNWRITABLE',
+    message: /ENOTDIR/,
+  });
+  t.doesNotThrow(() => RunFolder.create({ config: configFor(join(root, 'empty')), preset: 'desk' }));
+  if (process.platform === 'linux') {
+    t.throws(() => RunFolder.create({ config: configFor('/proc/nowhere/run'), preset: 'desk' }), {
+      code: /SINKFLEX_(OUTPUT_UNWRITABLE|DISK_FULL)/,
+    });
+  }
+  t.throws(() => RunFolder.open(join(root, 'empty', 'missing')), { code: 'SINKFLEX_RESUME' });
+  t.match(ioError(Object.assign(new Error('full'), { code: 'ENOSPC' }), '/x'), { code: 'SINKFLEX_DISK_FULL', message: /\/x/ });
+  t.throws(() => atomicWrite(join(root, 'used'), 'a file where a folder is'), { code: 'SINKFLEX_OUTPUT_UNWRITABLE' });
+  t.same(readdirSync(root).sort(), ['empty', 'file', 'used'], 'no temporary file');
+});
+
+t.test('checkpoints are listed when whole, and only the newest are kept', async (t) => {
+  const folder = RunFolder.create({ config: configFor(join(t.testdir(), 'run')), preset: 'tiny' });
+  for (const step of [0, 25, 50, 100]) mkdirSync(folder.checkpoint(step));
+  mkdirSync(`${folder.checkpoint(125)}.tmp-1`);
+  t.same(folder.checkpoints(), [0, 25, 50, 100]);
+  folder.pruneCheckpoints(2);
+  t.same(readdirSync(folder.file('checkpoints')), ['step-0000000050', 'step-0000000100']);
+  t.equal(RunFolder.open(folder.checkpoint(50)).path, folder.path);
+});
+
+t.test('actors.json follows restarts at once and versions at leisure', async (t) => {
+  const folder = RunFolder.create({ config: configFor(join(t.testdir(), 'run')), preset: 'tiny' });
+  const actor = { name: 'rollout-0', kind: 'RolloutActor', pid: 10, incarnation: 0, state: 'alive', restarts: 0, version: 1 };
+  const read = () => (JSON.parse(readFileSync(folder.file('actors.json'), 'utf8')) as (typeof actor)[])[0]!;
+  folder.writeActors([actor]);
+  t.same(read(), actor);
+  folder.writeActors([{ ...actor, version: 2 }]);
+  t.equal(read().version, 1);
+  folder.writeActors([{ ...actor, pid: 11, incarnation: 1, version: 3 }]);
+  t.match(read(), { pid: 11, version: 3 });
+  folder.writeActors([{ ...actor, pid: 11, incarnation: 1, version: 4 }]);
+  folder.flushActors();
+  t.equal(read().version, 4);
+  folder.writeJson('ledger.json', { sampled: 1 });
+  folder.writeCurve('<svg/>');
+  folder.writeTranscript('solved', 'text\n');
+  t.ok(existsSync(folder.file('transcripts', 'solved.txt')));
+  writeFileSync(folder.file('ledger.json'), '');
+});
+
+t.test('the curve is well-formed and shows what it was given', async (t) => {
+  const svg = drawCurve({
+    title: 'a < b & c',
+    xLabel: 'GRPO step',
+    yLabel: 'score (share of tasks)',
+    references: [{ label: 'expert', y: 1 }],
+    series: [
+      {
+        label: 'training, rolling',
+        color: PALETTE[1],
+        faint: true,
+        line: [
+          { x: 1, y: 0.2 },
+          { x: 2, y: Number.NaN },
+          { x: 120, y: 0.8 },
+        ],
+      },
+      {
+        label: 'validation',
+        color: PALETTE[0],
+        points: [
+          { x: 0, score: wilson(100, 400) },
+          { x: 120, score: wilson(320, 400) },
+        ],
+      },
+    ],
+  });
+  t.match(svg, /a &lt; b &amp; c/);
+  t.notMatch(svg, /NaN|undefined|Infinity/);
+  t.equal((svg.match(/<circle [^>]*r="4"[^>]*><title>/g) ?? []).length, 2);
+  for (const label of ['GRPO step', 'score (share of tasks)', 'expert', 'validation', '>0.80<', '>120<']) t.ok(svg.includes(label), label);
+  const open = [...svg.matchAll(/<(\w+)(?: [^>]*[^/>])?>/g)].map((m) => m[1]);
+  const closed = [...svg.matchAll(/<\/(\w+)>/g)].map((m) => m[1]);
+  t.same(open.sort(), closed.sort(), 'every element that opens closes');
+});
+
+t.test('transcripts read as text', async (t) => {
+  const words = ['<s>', 'where', 'is', 'my', 'bike', '?', 'FIND', '21'];
+  const episode = (task: number, reward: number): Trajectory => ({
+    task,
+    sample: 0,
+    group: `g${task}`,
+    seed: 7,
+    ids: Int32Array.of(1, 2, 3, 4, 5, 6, 7, 1),
+    mask: Uint8Array.of(0, 0, 0, 0, 0, 1, 1, 0),
+    logprobs: new Float32Array(8),
+    versions: new Int32Array(8),
+    lineage: 0,
+    reward,
+    rewardParts: { state: reward, told: 1 },
+    stopReason: 'stop',
+    turns: 1,
+    toolCalls: 1,
+    malformed: 0,
+    redone: 0,
+    seconds: { total: 0, generate: 0, environment: 0 },
+  });
+  const decode = (ids: Int32Array) => [...ids].map((id) => words[id]).join(' ');
+  t.equal(
+    transcript(episode(3, 1), { decode, origin: 'validation after step 4' }),
+    [
+      'Solved episode: validation after step 4',
+      'task 3, sample 0, seed 7; ended by stop after 1 turns, 1 tool calls, 0 malformed',
+      'reward 1 = state 1 x told 1',
+      '> is the policy, | is the prompt, the tools and the user',
+      '',
+      '| where is my bike ?',
+      '> FIND 21',
+      '| where',
+      '',
+    ].join('\n'),
+  );
+  t.match(pickEpisodes([episode(9, 0), episode(4, 1), episode(2, 0)]), { failed: { task: 2 }, solved: { task: 4 } });
+});

@@ -1,0 +1,108 @@
+// The command as a user meets it, in a process of its own: help, dry runs, and what it says when something is wrong.
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import t from 'tap';
+import { parse } from 'yaml';
+import { explain } from '../../scripts/errors.ts';
+import { compose, listPresets } from '../../scripts/presets.ts';
+
+const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
+
+function sinkflex(words: string[], o: { cwd?: string; env?: Record<string, string> } = {}) {
+  const r = spawnSync(process.execPath, [entry, ...words], {
+    encoding: 'utf8',
+    timeout: 30_000,
+    ...(o.cwd ? { cwd: o.cwd } : {}),
+    env: { ...process.env, ...o.env },
+  });
+  return { code: r.status, out: r.stdout, errors: r.stderr };
+}
+
+t.test('help shows the commands, and launch its presets and examples', async (t) => {
+  const all = sinkflex(['--help']);
+  t.equal(all.code, 0);
+  for (const command of ['launch', 'evaluate', 'study', 'bench', 'doctor']) t.match(all.out, new RegExp(`^ {2}${command} `, 'm'));
+  const launch = sinkflex(['launch', '--help']);
+  t.equal(launch.code, 0);
+  for (const { name } of listPresets()) t.match(launch.out, new RegExp(`^ {2}${name} +\\S`, 'm'));
+  t.match(launch.out, /Examples[\s\S]*--dry-run[\s\S]*Exit codes/);
+});
+
+t.test('a dry run shows settings and placement, and leaves no trace', async (t) => {
+  const cwd = t.testdir({ 'mine.yaml': 'rollout: { n: 4 }\nactor.optim.lr: 1e-5\n' });
+  const r = sinkflex(['launch', 'tiny', '--config', 'mine.yaml', 'rollout.n=6', '--seed', '9', '--mode', 'sync', '--dry-run'], { cwd });
+  t.equal(r.code, 0, r.errors);
+  t.match(parse(r.out), { mode: 'sync', seed: 9, rollout: { n: 6 }, actor: { optim: { lr: 1e-5 } }, sft: { total_steps: 20 } });
+  t.match(r.out, /# Placement[\s\S]*trainer[\s\S]*rollout[\s\S]*environment/);
+  t.same(readdirSync(cwd), ['mine.yaml']);
+});
+
+t.test('what the user can put right: one message with the fix, exit code 2, no stack', async (t) => {
+  const cwd = t.testdir({ full: { 'notes.txt': '' }, file: '', 'bad.yaml': 'a: [' });
+  const cases: [string[], RegExp][] = [
+    [['launch', 'dsk'], /SINKFLEX_PRESET_UNKNOWN.*did you mean desk\?/],
+    [
+      ['launch', 'rollot.n=4', 'mode=fast', 'env.name=dsk'],
+      /SINKFLEX_SETTINGS: 2 settings[\s\S]*did you mean rollout\.n\?[\s\S]*allowed: sync, async/,
+    ],
+    [['launch', 'env.name=dsk'], /did you mean desk\?/],
+    [['launch', '--config', 'none.yaml'], /none\.yaml: cannot be read \(ENOENT\)/],
+    [['launch', '--config', 'bad.yaml'], /bad\.yaml: not YAML/],
+    [['launch', '--seed', 'x'], /seed = "x".*whole number/],
+    [['launch', '--output', 'full', '--dry-run'], /SINKFLEX_OUTPUT_EXISTS.*--resume full/],
+    [['launch', '--output', 'file/run', '--dry-run'], /SINKFLEX_OUTPUT_UNWRITABLE.*ENOTDIR/],
+    [['launch', '--resume', 'full'], /SINKFLEX_RESUME.*not a run folder/],
+    [['launch', '--fast'], /unknown option '--fast'/],
+    [['lunch'], /unknown command 'lunch'/],
+    [['evaluate', 'full'], /SINKFLEX_RESUME/],
+    [['bench', 'speed'], /no suite "speed"; one of: pipeline/],
+    [['bench', 'pipeline', '--rows', 'zzz'], /no row contains "zzz"/],
+    [['study', '--seeds', 'many'], /--seeds = "many"/],
+  ];
+  for (const [words, message] of cases) {
+    const { code, out, errors } = sinkflex(words, { cwd });
+    t.equal(code, 2, `${words.join(' ')}: ${errors}`);
+    t.match(errors, message);
+    t.notMatch(errors + out, /^\s+at .*\(/m, 'no stack');
+  }
+  t.same(readdirSync(cwd).sort(), ['bad.yaml', 'file', 'full'], 'nothing half-written');
+  t.notOk(existsSync(join(cwd, 'runs')));
+  t.match(sinkflex(['launch', 'dsk', '--debug'], { cwd }).errors, /\n\s+at /, 'the stack with --debug');
+});
+
+t.test('explanations', async (t) => {
+  t.match(explain(Object.assign(new Error('listen EADDRINUSE: address already in use 127.0.0.1:80'), { code: 'EADDRINUSE' })), {
+    exitCode: 2,
+    text: /port is taken/,
+  });
+  t.match(explain(Object.assign(new Error('write'), { code: 'ENOSPC' })), { exitCode: 2, text: /disk is full/ });
+  t.match(explain(new Error('boom')), { exitCode: 1, text: /unexpected: boom[\s\S]*--debug/ });
+  t.match(explain(new Error('outer', { cause: new Error('inner') }), true).text, /outer[\s\S]*caused by Error: inner/);
+  t.match(explain('text'), { exitCode: 1 });
+});
+
+t.test('doctor examines the machine', async (t) => {
+  const { code, out } = sinkflex(['doctor', '--json']);
+  const checks = out
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { name: string; state: string; found: string });
+  t.same(
+    checks.map((c) => c.name),
+    ['node', 'native addon', 'cores', 'memory', 'disk', 'run folders', 'open files', 'platform', 'bench peers'],
+  );
+  t.equal(code, checks.some((c) => c.state === 'fail') ? 2 : 0);
+  t.ok(checks.every((c) => c.found !== ''));
+});
+
+t.test('a program passes settings as it likes', async (t) => {
+  const { config, preset } = compose({
+    preset: 'tiny',
+    values: { source: 'train()', values: { seed: 3, 'rollout.n': 5, rollout: { temperature: 0.9 } } },
+  });
+  t.equal(preset, 'tiny');
+  t.match(config, { seed: 3, rollout: { n: 5, temperature: 0.9 }, sft: { total_steps: 20 } });
+  t.equal(compose({}).preset, 'desk');
+});
