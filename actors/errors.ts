@@ -5,12 +5,26 @@ export const actorsErrorCodes = {
   SINKFLEX_ENVIRONMENT_UNKNOWN: 'Name a registered environment, or register yours before its name is used.',
   SINKFLEX_ENVIRONMENT_TAKEN: 'Register the environment under another name.',
   SINKFLEX_ENVIRONMENT_OPTION: 'Correct the option that the message names.',
-  SINKFLEX_ENVIRONMENT_LOST: 'The actor does not know this episode (it restarted, or the episode was closed): reset it, or redo the episode.',
-  SINKFLEX_ENVIRONMENT_FAILED: 'The environment itself threw; the episode says nothing about the policy: redo it or leave it out, and fix the cause.',
+  SINKFLEX_ENVIRONMENT_LOST:
+    'The actor does not know this episode (it restarted, or the episode was closed): reset it, or redo the episode.',
+  SINKFLEX_ENVIRONMENT_FAILED:
+    'The environment itself threw; the episode says nothing about the policy: redo it or leave it out, and fix the cause.',
   SINKFLEX_LATENCY_SYNTAX: 'Write none, fixed(50ms), uniform(10ms, 90ms) or lognormal(mean=200ms, sigma=1.0).',
   SINKFLEX_TOKENIZER: 'Check tokenizer.json and tokenizer_config.json: the message says what is missing or unreadable.',
   SINKFLEX_CHAT_TEMPLATE: 'Check the chat template: the message says which conversation it could not render.',
   SINKFLEX_CONVERSATION: 'Call start once, then produced and observe in turn.',
+  SINKFLEX_TRAJECTORY_EVIDENCE: 'Give every produced token its log-probability and version, as the engine returned them.',
+  SINKFLEX_TRAJECTORY_STORE: 'Free space on the disk, or choose another output folder.',
+  SINKFLEX_QUEUE_CAPACITY: 'Raise rollout.max_num_seqs, or lower rollout.n.',
+  SINKFLEX_LEDGER_DUPLICATE: 'A defect of the dataflow: report it with ledger.json.',
+  SINKFLEX_LEDGER_UNKNOWN: 'A defect of the dataflow: report it with ledger.json.',
+  SINKFLEX_LEDGER_UNBALANCED: 'A defect of the dataflow: report it with ledger.json.',
+  SINKFLEX_REWARD_INVALID: 'Make the reward function return finite numbers: NaN and infinite rewards are never trained.',
+  SINKFLEX_LOSS_OPTION: 'Correct the option of the loss that the message names.',
+  SINKFLEX_RECIPE_UNKNOWN: 'Use a name that is registered, or register yours (registerAdvantageEstimator, registerPolicyLoss).',
+  SINKFLEX_CHECKPOINT_INVALID: 'Give a checkpoint folder such as <run>/checkpoints/step-0000000010, or a run folder that has one.',
+  SINKFLEX_ROLLOUT_ABANDONED: 'The run went back to a checkpoint or ended; the episodes are sampled anew where they are still needed.',
+  SINKFLEX_ABORTED: 'The run was stopped: --resume with its run folder goes on from the last checkpoint.',
 } as const;
 
 export type ActorsErrorCode = keyof typeof actorsErrorCodes;

@@ -1,0 +1,135 @@
+/** The actors of a run: how each is started, what it is called, and what is written down about it. */
+import { availableParallelism } from 'node:os';
+import type { StoreAddress } from '../../kernels/index.ts';
+import { type ActorHandle, type ActorInfo, listActors, ready, spawn, withOptions } from '../../runtime/index.ts';
+import { EnvironmentActor } from '../environment/index.ts';
+import { ReferenceActor } from '../reference/index.ts';
+import { RolloutActor } from '../rollout/index.ts';
+import { TrainerActor } from '../trainer/index.ts';
+import type { TrainingConfig } from './config.ts';
+import { type Placement, place } from './placement.ts';
+import type { RolloutWorker } from './pool.ts';
+import type { ActorRecord } from './run-folder.ts';
+import { environmentOptions, recipeOf } from './settings.ts';
+
+/** Deaths within a minute that an actor is restarted after. */
+const maxRestarts = 8;
+const restarts = { maxRestarts, restartWindowMs: 60_000, restartBackoffMs: 20 };
+/** An environment that takes this long is lost; its episode is redone. */
+const environmentTimeoutMs = 60_000;
+/** Times an episode is begun anew before it is given up as `error`. */
+const episodeRetries = 12;
+
+export interface Cast {
+  placement: Placement;
+  environments: ActorHandle<typeof EnvironmentActor>[];
+  rollouts: ActorHandle<typeof RolloutActor>[];
+  trainer: ActorHandle<typeof TrainerActor>;
+}
+
+export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
+  const placement = place(config, availableParallelism());
+  const options = environmentOptions(config);
+  const environments = Array.from({ length: placement.environmentActors }, (_, i) =>
+    spawn(EnvironmentActor, {
+      name: `environment-${i}`,
+      args: [{ environment: config.env.name, options, latency: config.env.latency }],
+      maxConcurrency: 1 << 20,
+      ...restarts,
+    }),
+  );
+  const { rollout } = config;
+  const rollouts = Array.from({ length: placement.rolloutActors }, (_, i) =>
+    spawn(RolloutActor, {
+      name: `rollout-${i}`,
+      cpus: placement.rolloutThreads,
+      args: [
+        {
+          store,
+          threads: placement.rolloutThreads,
+          maxSequences: placement.sequences,
+          limits: { maxTokens: rollout.max_model_len, maxTokensPerTurn: rollout.max_tokens_per_turn, maxTurns: config.env.max_turns },
+          environment: config.env.name,
+          environmentOptions: options,
+          environments,
+          runSeed: config.seed,
+          ...(rollout.top_k > 0 ? { topK: rollout.top_k } : {}),
+          ...(rollout.top_p < 1 ? { topP: rollout.top_p } : {}),
+          retries: episodeRetries,
+          environmentTimeoutMs,
+          demonstrationNoise: config.sft.noise,
+        },
+      ],
+      maxConcurrency: 1 << 20,
+      ...restarts,
+    }),
+  );
+  const trainer = spawn(TrainerActor, {
+    name: 'trainer',
+    cpus: placement.trainerThreads,
+    args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config) }],
+    ...restarts,
+  });
+  return { placement, environments, rollouts, trainer };
+}
+
+/** The reference needs its weights first, so it comes after the warm start. */
+export function spawnReference(
+  config: TrainingConfig,
+  placement: Placement,
+  folder: string,
+): ActorHandle<typeof ReferenceActor> | undefined {
+  const threads = placement.referenceThreads;
+  if (threads === undefined) return undefined;
+  return spawn(ReferenceActor, {
+    name: 'reference',
+    cpus: threads,
+    args: [{ folder, threads, temperature: config.rollout.temperature, microBatchTokens: config.actor.ppo_micro_batch_size_tokens }],
+    ...restarts,
+  });
+}
+
+export async function castReady(cast: Cast): Promise<void> {
+  await Promise.all([...cast.environments, ...cast.rollouts, cast.trainer].map((h) => ready(h, { timeoutMs: 60_000 })));
+}
+
+export function rolloutWorkers(cast: Cast): RolloutWorker[] {
+  return cast.rollouts.map((handle) => ({ rollout: (assignment, signal) => withOptions(handle, { signal }).rollout(assignment) }));
+}
+
+/** For actors.json. `version`: what the store holds now, which every live engine takes at its next step. */
+export function actorRecords(version: number | undefined): ActorRecord[] {
+  return listActors().map((a: ActorInfo) => ({
+    name: a.name,
+    kind: a.kind,
+    pid: a.pid,
+    incarnation: a.incarnation,
+    state: a.state,
+    restarts: a.restarts,
+    ...(version !== undefined && (a.name.startsWith('rollout-') || a.name === 'trainer') ? { version } : {}),
+  }));
+}
+
+/** One actor that a run would start. */
+export interface PlannedActor {
+  name: string;
+  kind: string;
+  isolation: string;
+  threads: number;
+}
+
+/** What a run with these settings would start; starts nothing. */
+export function planPlacement(config: TrainingConfig, cores = availableParallelism()): PlannedActor[] {
+  const p = place(config, cores);
+  const many = (n: number, name: string, kind: string, threads: number): PlannedActor[] =>
+    Array.from({ length: n }, (_, i) => ({ name: `${name}-${i}`, kind, isolation: 'process', threads }));
+  return [
+    { name: 'driver', kind: 'driver', isolation: 'this process', threads: 1 },
+    ...many(p.environmentActors, 'environment', 'EnvironmentActor', 1),
+    ...many(p.rolloutActors, 'rollout', 'RolloutActor', p.rolloutThreads),
+    { name: 'trainer', kind: 'TrainerActor', isolation: 'process', threads: p.trainerThreads },
+    ...(p.referenceThreads === undefined
+      ? []
+      : [{ name: 'reference', kind: 'ReferenceActor', isolation: 'process', threads: p.referenceThreads }]),
+  ];
+}

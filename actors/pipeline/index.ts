@@ -1,0 +1,10 @@
+/** The pipeline: settings, the run, its record. */
+export { type PlannedActor, planPlacement } from './cast.ts';
+export * from './config.ts';
+export { type CurveSeries, drawCurve, PALETTE } from './curve.ts';
+export { isTiming, type MetricRecord, readMetrics, SFT_STEP, TRAINING_STEP, withoutTimings } from './metrics.ts';
+export type { Baseline, Phase, ProgressEvent, ProgressListener, ProgressNumbers, TrainingOptions, TrainingResult } from './progress.ts';
+export { checkOutput, RunFolder } from './run-folder.ts';
+export { atomicWrite } from './run-folder-io.ts';
+export { type Interval, median } from './statistics.ts';
+export { train } from './train.ts';

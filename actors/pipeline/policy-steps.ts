@@ -1,0 +1,120 @@
+/**
+ * What both modes share of one GRPO step: prepare a batch (pack it, have the reference score it), update the policy, keep the books,
+ * measure. The order of these is the mode's business (synchronous.ts, asynchronous.ts).
+ */
+import { isSinkflexError } from '../../kernels/index.ts';
+import type { ActorHandle, ObjectRef } from '../../runtime/index.ts';
+import type { ReferenceActor } from '../reference/index.ts';
+import { learningRate, type Metrics, type Schedule, type TrainerActor } from '../trainer/index.ts';
+import { type Batch, type Ledger, type PackedTrajectories, pack, type Trajectory, type TrajectoryQueue } from '../trajectory/index.ts';
+import type { Dataflow } from './dataflow.ts';
+import { batchMetrics, ledgerMetrics, type Proxies, proxyMetrics } from './step-metrics.ts';
+
+export interface PolicyStepsOptions {
+  dataflow: Dataflow;
+  queue: TrajectoryQueue;
+  ledger: Ledger;
+  trainer: ActorHandle<typeof TrainerActor>;
+  reference: ActorHandle<typeof ReferenceActor> | undefined;
+  schedule: Schedule;
+  proxies: Proxies;
+  maxTokens: number;
+}
+
+/** A batch that is ready to be trained. */
+export interface Prepared {
+  batch: Batch;
+  trajectories: Trajectory[];
+  packed: PackedTrajectories;
+  /** Under way in the reference actor; goes from it to the trainer directly. */
+  scores: ObjectRef<Float32Array> | undefined;
+  waitedSeconds: number;
+}
+
+export interface StepReport {
+  /** GRPO steps done with this one. */
+  step: number;
+  batch: Batch;
+  trajectories: Trajectory[];
+  metrics: Metrics;
+}
+
+/** Dead references are restarted and asked again this often within one step. */
+const referenceRetries = 8;
+
+export class PolicySteps {
+  readonly #o: PolicyStepsOptions;
+
+  constructor(o: PolicyStepsOptions) {
+    this.#o = o;
+  }
+
+  get dataflow(): Dataflow {
+    return this.#o.dataflow;
+  }
+
+  async prepare(): Promise<Prepared> {
+    const began = performance.now();
+    const batch = await this.#o.dataflow.nextBatch();
+    const waitedSeconds = (performance.now() - began) / 1000;
+    const trajectories = batch.groups.flatMap((g) => g.trajectories);
+    const packed = pack(trajectories);
+    return { batch, trajectories, packed, scores: this.#score(packed), waitedSeconds };
+  }
+
+  /** One update of the policy. A dead reference is asked again; a dead trainer is the caller's business. */
+  async update(p: Prepared): Promise<StepReport> {
+    const { queue, ledger, trainer, schedule, proxies, maxTokens } = this.#o;
+    const began = performance.now();
+    const lr = learningRate(schedule, p.batch.step);
+    let scores = p.scores;
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const result = await (scores ? trainer.update(p.packed, { lr }, scores) : trainer.update(p.packed, { lr }));
+        scores?.release();
+        queue.trained(p.batch, result.lineage);
+        const seconds = (performance.now() - began) / 1000;
+        const tokens = p.packed.ids.length;
+        const whole = seconds + p.waitedSeconds;
+        return {
+          step: p.batch.step + 1,
+          batch: p.batch,
+          trajectories: p.trajectories,
+          metrics: {
+            ...batchMetrics(p.trajectories, { maxTokens }),
+            ...result.metrics,
+            ...proxyMetrics(p.batch, proxies),
+            ...ledgerMetrics(ledger.check()),
+            'training/version': result.version,
+            'timing_s/gen': p.waitedSeconds,
+            'timing_s/step': whole,
+            'perf/time_per_step': whole,
+            'perf/throughput': tokens / whole,
+            'perf/trainer_idle_ratio': p.waitedSeconds / whole,
+          },
+        };
+      } catch (e) {
+        if (attempt >= referenceRetries || !isReferenceLoss(e)) throw e;
+        scores = this.#score(p.packed);
+      }
+    }
+  }
+
+  #score(packed: PackedTrajectories): ObjectRef<Float32Array> | undefined {
+    return packed.ids.length === 0 ? undefined : this.#o.reference?.logprobs(packed.ids, packed.cuSeqlens);
+  }
+}
+
+/** The scores, not the trainer, are what was lost: the update did not begin. */
+function isReferenceLoss(e: unknown): boolean {
+  if (!isSinkflexError(e)) return false;
+  return e.code === 'SINKFLEX_OBJECT_LOST' || (e.code === 'SINKFLEX_ACTOR_DIED' && e.details?.actor === 'reference');
+}
+
+/** The trainer's process is gone (its runtime restarts it); its last checkpoint is where the run goes on. */
+export function isTrainerLoss(e: unknown): boolean {
+  return isSinkflexError(e) && e.code === 'SINKFLEX_ACTOR_DIED' && e.details?.actor === 'trainer';
+}
+
+/** What happens between the steps: checkpoints, validations, the record. Returns false to end the loop. */
+export type AfterStep = (report: StepReport) => Promise<boolean>;

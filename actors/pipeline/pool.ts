@@ -1,0 +1,109 @@
+/**
+ * The rollout actors as one pool: work goes to the actor with the fewest episodes under way, as late as possible, and what a dead actor
+ * had is begun anew (same keys, so the same episodes). Where an episode runs does not change it: see the numeric contract.
+ */
+import { isSinkflexError } from '../../kernels/index.ts';
+import type { Trajectory } from '../trajectory/index.ts';
+
+/** Tasks with `samples` episodes each. */
+export interface Assignment {
+  tasks: { index: number; seed: number }[];
+  samples: number;
+  /** `train` keys derive from the run's seed, `validation` ones from a constant. */
+  phase: 'train' | 'validation';
+  temperature: number;
+}
+
+/** The one method of a rollout actor that the pool needs. */
+export interface RolloutWorker {
+  rollout(assignment: Assignment, signal: AbortSignal): PromiseLike<Trajectory[]>;
+}
+
+interface Job {
+  assignment: Assignment;
+  episodes: number;
+  signal: AbortSignal;
+  resolve: (t: Trajectory[]) => void;
+  reject: (e: unknown) => void;
+  /** The actor that had it is gone; it will be handed out again. */
+  onLost: (() => void) | undefined;
+}
+
+/** Errors after which the same work may go to another incarnation. */
+function isLoss(e: unknown): boolean {
+  return (
+    isSinkflexError(e) && (e.code === 'SINKFLEX_ACTOR_DIED' || e.code === 'SINKFLEX_CALL_TIMEOUT' || e.code === 'SINKFLEX_OBJECT_LOST')
+  );
+}
+
+export class RolloutPool {
+  readonly #workers: { worker: RolloutWorker; load: number; retired: boolean }[];
+  readonly #limit: number;
+  readonly #waiting: Job[] = [];
+
+  /** `episodes`: how many one actor runs at once; it is given half as many again, so that none of its places stays empty. */
+  constructor(workers: readonly RolloutWorker[], episodes: number) {
+    this.#workers = workers.map((worker) => ({ worker, load: 0, retired: false }));
+    this.#limit = Math.ceil(episodes * 1.5);
+  }
+
+  /** Episodes that may be handed out at once. */
+  get capacity(): number {
+    return this.#limit * this.#workers.length;
+  }
+
+  get running(): number {
+    return this.#workers.reduce((n, w) => n + w.load, 0);
+  }
+
+  run(assignment: Assignment, signal: AbortSignal, onLost?: () => void): Promise<Trajectory[]> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ assignment, episodes: assignment.tasks.length * assignment.samples, signal, resolve, reject, onLost });
+      this.#hand();
+    });
+  }
+
+  #hand(): void {
+    while (this.#waiting.length > 0) {
+      const job = this.#waiting[0]!;
+      if (job.signal.aborted) {
+        this.#waiting.shift();
+        job.reject(job.signal.reason);
+        continue;
+      }
+      const alive = this.#workers.filter((w) => !w.retired);
+      const free = alive.reduce<(typeof alive)[number] | undefined>((best, w) => (!best || w.load < best.load ? w : best), undefined);
+      // An idle actor takes work of any size, else one group larger than the limit would wait for ever.
+      if (!free || (free.load > 0 && free.load + job.episodes > this.#limit)) return;
+      this.#waiting.shift();
+      free.load += job.episodes;
+      free.worker.rollout(job.assignment, job.signal).then(
+        (trajectories) => {
+          free.load -= job.episodes;
+          job.resolve(trajectories);
+          this.#hand();
+        },
+        (e: unknown) => {
+          free.load -= job.episodes;
+          this.#failed(free, job, e);
+          this.#hand();
+        },
+      );
+    }
+  }
+
+  #failed(by: { retired: boolean }, job: Job, e: unknown): void {
+    if (job.signal.aborted) return job.reject(job.signal.reason);
+    const spent = isSinkflexError(e) && e.code === 'SINKFLEX_ACTOR_FAILED';
+    if (spent) by.retired = true;
+    if (spent && this.#workers.every((w) => w.retired)) {
+      const queued = this.#waiting.splice(0);
+      for (const q of [job, ...queued]) q.reject(e);
+      return;
+    }
+    if (!spent && !isLoss(e)) return job.reject(e);
+    job.onLost?.();
+    // In front: an earlier task must not fall behind those that were admitted after it.
+    this.#waiting.unshift(job);
+  }
+}

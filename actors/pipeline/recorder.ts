@@ -1,0 +1,152 @@
+/** Writes a run down as it happens: metrics, trajectories, ledger, actors, curve and transcripts in the run folder. Keeps what a checkpoint needs of it. */
+import { existsSync, rmSync, statSync } from 'node:fs';
+import type { Chat } from '../language/index.ts';
+import type { Metrics } from '../trainer/index.ts';
+import { type LedgerSnapshot, type Trajectory, TrajectoryStore, toRecord, truncateStore } from '../trajectory/index.ts';
+import type { TrainingConfig } from './config.ts';
+import { drawCurve, PALETTE } from './curve.ts';
+import { type MetricSink, openMetrics, readMetrics, SFT_STEP, TRAINING_STEP } from './metrics.ts';
+import type { Baseline, TrainingResult } from './progress.ts';
+import type { ActorRecord, RunFolder } from './run-folder.ts';
+import { type Interval, Rolling } from './statistics.ts';
+import type { Proxies } from './step-metrics.ts';
+import { pickEpisodes, transcript } from './transcripts.ts';
+import type { Validation } from './validation.ts';
+
+/** What a checkpoint keeps of the record: where to cut back to. */
+export interface RecorderState {
+  trajectoryBytes: number;
+  score: number[];
+  reward: number[];
+  validations: { step: number; score: Interval }[];
+}
+
+export class Recorder {
+  readonly folder: RunFolder;
+  readonly proxies: Proxies;
+  readonly #config: TrainingConfig;
+  readonly #chat: Chat;
+  readonly #metrics: MetricSink;
+  readonly #trajectoryPath: string;
+  #trajectories: TrajectoryStore;
+  #validations: RecorderState['validations'] = [];
+
+  constructor(folder: RunFolder, config: TrainingConfig, chat: Chat) {
+    this.folder = folder;
+    this.#config = config;
+    this.#chat = chat;
+    this.#metrics = openMetrics(folder.path);
+    const window = config.trainer.rolling_window;
+    this.proxies = { score: new Rolling(window), reward: new Rolling(window) };
+    this.#trajectoryPath = folder.file('trajectories', 'train.jsonl');
+    this.#trajectories = this.#openTrajectories();
+  }
+
+  get validations(): RecorderState['validations'] {
+    return this.#validations;
+  }
+
+  warmStartStep(metrics: Metrics): void {
+    this.#metrics.write({ [SFT_STEP]: metrics[SFT_STEP]!, ...metrics });
+  }
+
+  step(step: number, metrics: Metrics, ledger: LedgerSnapshot): void {
+    this.#metrics.write({ [TRAINING_STEP]: step, ...metrics });
+    this.folder.writeJson('ledger.json', ledger);
+  }
+
+  ledger(ledger: LedgerSnapshot): void {
+    this.folder.writeJson('ledger.json', ledger);
+  }
+
+  async trajectories(step: number, trajectories: readonly Trajectory[]): Promise<void> {
+    const limit = this.#config.trainer.max_trajectories_per_step ?? trajectories.length;
+    for (const t of trajectories.slice(0, limit)) {
+      await this.#trajectories.append(toRecord(t, { step, phase: 'train', text: this.#chat.tokenizer.decode(t.ids) }));
+    }
+  }
+
+  async validation(step: number, v: Validation): Promise<void> {
+    this.#validations = [...this.#validations.filter((w) => w.step !== step), { step, score: v.interval }];
+    this.#metrics.write({ [TRAINING_STEP]: step, ...v.metrics });
+    const path = this.folder.file('trajectories', `validation-${String(step).padStart(10, '0')}.jsonl`);
+    rmSync(path, { force: true });
+    const store = new TrajectoryStore(path);
+    const limit = this.#config.trainer.max_trajectories_per_step ?? v.trajectories.length;
+    for (const t of v.trajectories.slice(0, limit)) {
+      await store.append(toRecord(t, { step, phase: 'validation', text: this.#chat.tokenizer.decode(t.ids) }));
+    }
+    await store.close();
+    const picked = pickEpisodes(v.trajectories);
+    const origin = step === 0 ? 'validation before the first step' : `validation after step ${step}`;
+    for (const kind of ['failed', 'solved'] as const) {
+      const t = picked[kind];
+      if (t) this.folder.writeTranscript(kind, transcript(t, { decode: (ids) => this.#chat.tokenizer.decode(ids), origin }));
+    }
+    this.curve([]);
+  }
+
+  actors(records: readonly ActorRecord[]): void {
+    this.folder.writeActors(records);
+  }
+
+  curve(baselines: readonly Baseline[]): void {
+    const line = readMetrics(this.folder.file('metrics.jsonl'))
+      .filter((r) => r['training/score_rolling'] !== undefined)
+      .map((r) => ({ x: r[TRAINING_STEP]!, y: r['training/score_rolling']! }));
+    this.folder.writeCurve(
+      drawCurve({
+        title: `${this.#config.env.name}: validation score while training`,
+        subtitle: `seed ${this.#config.seed}, mode ${this.#config.mode}; mean@${this.#config.val.n} with 95% intervals on held-out tasks`,
+        xLabel: 'GRPO step',
+        yLabel: 'score',
+        series: [
+          { label: 'training score (rolling)', color: PALETTE[1], line, faint: true },
+          {
+            label: 'validation',
+            color: PALETTE[0],
+            points: [...this.#validations].sort((a, b) => a.step - b.step).map((v) => ({ x: v.step, score: v.score })),
+          },
+        ],
+        references: baselines.map((b) => ({ label: b.name, y: b.score })),
+      }),
+    );
+  }
+
+  state(): RecorderState {
+    return {
+      trajectoryBytes: this.#trajectories.bytes,
+      score: this.proxies.score.snapshot(),
+      reward: this.proxies.reward.snapshot(),
+      validations: this.#validations,
+    };
+  }
+
+  /** Forgets what came after the checkpoint of `step`. */
+  async rewind(step: number, state: RecorderState): Promise<void> {
+    this.#metrics.rewind(step);
+    await this.#trajectories.close();
+    if (existsSync(this.#trajectoryPath))
+      await truncateStore(this.#trajectoryPath, Math.min(state.trajectoryBytes, statSync(this.#trajectoryPath).size));
+    this.#trajectories = this.#openTrajectories();
+    this.proxies.score.restore(state.score);
+    this.proxies.reward.restore(state.reward);
+    this.#validations = [...state.validations];
+  }
+
+  result(result: TrainingResult): void {
+    this.curve(result.baselines.filter((b) => b.name !== 'do-nothing').slice(0, 2));
+    this.folder.writeJson('result.json', result);
+  }
+
+  async close(): Promise<void> {
+    this.folder.flushActors();
+    this.#metrics.close();
+    await this.#trajectories.close();
+  }
+
+  #openTrajectories(): TrajectoryStore {
+    const path = this.#trajectoryPath;
+    return new TrajectoryStore(path, existsSync(path) ? statSync(path).size : 0);
+  }
+}

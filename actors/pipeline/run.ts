@@ -1,0 +1,301 @@
+/**
+ * One training run: the weight store, the actors and the record, and the phases on them: warm start, validations, GRPO with checkpoints,
+ * and going back to the last checkpoint when the trainer is lost.
+ */
+import { cpSync, renameSync, rmSync } from 'node:fs';
+import type { WeightStore } from '../../kernels/index.ts';
+import { type ActorHandle, ready } from '../../runtime/index.ts';
+import { trainingTask } from '../environment/index.ts';
+import type { Chat } from '../language/index.ts';
+import type { ReferenceActor } from '../reference/index.ts';
+import { type CheckpointState, modelFolder } from '../trainer/index.ts';
+import { Ledger, responseTokens, TrajectoryQueue, zeroSpread } from '../trajectory/index.ts';
+import { asynchronousSteps } from './asynchronous.ts';
+import { actorRecords, type Cast, rolloutWorkers, spawnReference } from './cast.ts';
+import type { TrainingConfig } from './config.ts';
+import { Dataflow } from './dataflow.ts';
+import { isTrainerLoss, PolicySteps, type StepReport } from './policy-steps.ts';
+import { RolloutPool } from './pool.ts';
+import type { ProgressListener } from './progress.ts';
+import type { Recorder, RecorderState } from './recorder.ts';
+import { policySchedule } from './settings.ts';
+import type { Interval } from './statistics.ts';
+import { synchronousSteps } from './synchronous.ts';
+import { type Validation, validate } from './validation.ts';
+import { type EncodedDemonstration, warmStart, writeDemonstrations } from './warm-start.ts';
+
+export interface RunParts {
+  config: TrainingConfig;
+  store: WeightStore;
+  cast: Cast;
+  recorder: Recorder;
+  chat: Chat;
+  progress: ProgressListener;
+  signal: AbortSignal;
+}
+
+interface Saved {
+  dir: string;
+  step: number;
+  cursor: number;
+}
+
+export class Run {
+  readonly #p: RunParts;
+  readonly #pool: RolloutPool;
+  readonly seconds = { warmStart: 0, grpo: 0, validation: 0 };
+  trained = 0;
+  tokens = 0;
+  #ledger = new Ledger();
+  #reference: ActorHandle<typeof ReferenceActor> | undefined;
+  #saved: Saved | undefined;
+  #lineage = 0;
+  #step = 0;
+
+  constructor(p: RunParts) {
+    this.#p = p;
+    this.#pool = new RolloutPool(rolloutWorkers(p.cast), p.cast.placement.sequences);
+  }
+
+  get step(): number {
+    return this.#step;
+  }
+
+  /** Fresh weights, or those of model.path; then the supervised steps. A trainer that dies meanwhile begins again. */
+  async warmStart(): Promise<void> {
+    const { config, store, cast, recorder, progress, signal } = this.#p;
+    const { sft } = config;
+    let demonstrations: EncodedDemonstration[] = [];
+    if (sft.total_steps > 0) {
+      progress({
+        kind: 'begin',
+        phase: 'warm start',
+        total: sft.total_steps,
+        ...(sft.time_budget_s === null ? {} : { budgetSeconds: sft.time_budget_s }),
+      });
+      demonstrations = await writeDemonstrations(cast.rollouts, sft.demonstrations);
+      for (;;) {
+        try {
+          const done = await warmStart({
+            config,
+            demonstrations,
+            trainer: cast.trainer,
+            signal,
+            onStep: ({ step, metrics }) => {
+              recorder.warmStartStep(metrics);
+              progress({ kind: 'advance', phase: 'warm start', done: step, numbers: { loss: metrics['sft/loss'] } });
+            },
+          });
+          this.seconds.warmStart = done.seconds;
+          break;
+        } catch (e) {
+          if (!isTrainerLoss(e)) throw e;
+          progress({ kind: 'note', level: 'warning', text: 'the trainer was lost in the warm start and begins it again' });
+          initialiseWeights(config, store);
+          await cast.trainer.begin();
+        }
+      }
+      progress({ kind: 'end', phase: 'warm start', seconds: this.seconds.warmStart });
+    }
+    await cast.trainer.resetOptimizer();
+    // The reference is the policy as GRPO finds it.
+    const folder = this.#referenceFolder();
+    const temporary = `${folder}.tmp`;
+    rmSync(temporary, { recursive: true, force: true });
+    await this.#save(0, 0);
+    cpSync(modelFolder(this.#saved!.dir), temporary, { recursive: true });
+    rmSync(folder, { recursive: true, force: true });
+    renameSync(temporary, folder);
+  }
+
+  /** Goes on from a checkpoint of an earlier process. */
+  async resume(dir: string): Promise<void> {
+    const state = await this.#p.cast.trainer.restore(dir, 0);
+    this.#ledger = Ledger.restore(state.ledger, 'restart');
+    this.#saved = { dir, step: state.step, cursor: state.cursor };
+    await this.#adopt(state);
+  }
+
+  validationAt(step: number): Interval | undefined {
+    return this.#p.recorder.validations.find((v) => v.step === step)?.score;
+  }
+
+  async startReference(): Promise<void> {
+    const { config, cast } = this.#p;
+    const folder = this.#referenceFolder();
+    this.#reference = spawnReference(config, cast.placement, folder);
+    if (this.#reference) await ready(this.#reference, { timeoutMs: 60_000 });
+  }
+
+  async validate(label: string, tasks: number): Promise<Validation> {
+    const { config, progress, signal, recorder } = this.#p;
+    progress({ kind: 'begin', phase: 'validation', total: tasks, label });
+    const v = await validate({
+      pool: this.#pool,
+      config,
+      tasks,
+      signal,
+      onProgress: (done) => progress({ kind: 'advance', phase: 'validation', done }),
+    });
+    this.seconds.validation += v.seconds;
+    await recorder.validation(this.#step, v);
+    progress({ kind: 'end', phase: 'validation', seconds: v.seconds, numbers: { val: v.interval.mean } });
+    return v;
+  }
+
+  /** GRPO until the last step or the end of the time budget; a lost trainer is put back to its last checkpoint. */
+  async learn(): Promise<void> {
+    const { config, cast, recorder, progress, signal } = this.#p;
+    const { trainer } = config;
+    if (this.#step >= trainer.total_training_steps) return;
+    progress({
+      kind: 'begin',
+      phase: 'grpo',
+      total: trainer.total_training_steps,
+      ...(trainer.time_budget_s === null ? {} : { budgetSeconds: trainer.time_budget_s }),
+    });
+    const queue = new TrajectoryQueue({
+      groupSize: config.rollout.n,
+      batchGroups: config.data.train_batch_size,
+      staleness: config.mode === 'sync' ? 0 : config.async_training.staleness_threshold,
+      maxConcurrent: Math.max(this.#pool.capacity, config.rollout.n),
+      ledger: this.#ledger,
+      ...(config.algorithm.filter_groups.enable ? { filter: zeroSpread } : {}),
+      maxGeneratedBatches: config.algorithm.filter_groups.max_num_gen_batches,
+    });
+    const dataflow = new Dataflow({
+      queue,
+      ledger: this.#ledger,
+      pool: this.#pool,
+      samples: config.rollout.n,
+      temperature: config.rollout.temperature,
+      seedOf: (index) => trainingTask(config.seed, index),
+      onGroup: (group) => {
+        for (const t of group) this.tokens += responseTokens(t);
+      },
+    });
+    const steps = new PolicySteps({
+      dataflow,
+      queue,
+      ledger: this.#ledger,
+      trainer: cast.trainer,
+      reference: this.#reference,
+      schedule: policySchedule(config),
+      proxies: recorder.proxies,
+      maxTokens: config.rollout.max_model_len,
+    });
+    queue.restore(this.#saved!.step, this.#saved!.cursor);
+    const began = performance.now();
+    const pausedBefore = this.seconds.validation;
+    const spent = () => this.seconds.grpo + (performance.now() - began) / 1000 - (this.seconds.validation - pausedBefore);
+    const loop = config.mode === 'sync' ? synchronousSteps : asynchronousSteps;
+    try {
+      for (;;) {
+        try {
+          await loop(steps, (report) => this.#afterStep(report, dataflow, spent));
+          break;
+        } catch (e) {
+          if (!isTrainerLoss(e) || signal.aborted) throw e;
+          await this.#recover(dataflow);
+        }
+      }
+    } finally {
+      dataflow.stop('end');
+      this.seconds.grpo = spent();
+      recorder.ledger(this.#ledger.check());
+    }
+    progress({ kind: 'end', phase: 'grpo', seconds: this.seconds.grpo });
+  }
+
+  async #afterStep(report: StepReport, dataflow: Dataflow, spent: () => number): Promise<boolean> {
+    const { config, recorder, progress, signal, store } = this.#p;
+    const { trainer } = config;
+    signal.throwIfAborted();
+    this.#step = report.step;
+    this.trained += report.trajectories.length;
+    recorder.step(report.step, report.metrics, this.#ledger.check());
+    await recorder.trajectories(report.step, report.trajectories);
+    recorder.actors(actorRecords(store.current()?.version));
+    progress({
+      kind: 'advance',
+      phase: 'grpo',
+      done: report.step,
+      numbers: {
+        score: report.metrics['training/trajectory_reward_rolling'],
+        loss: report.metrics['actor/pg_loss'],
+        tokensPerSecond: report.metrics['perf/throughput'],
+        staleness: report.metrics['training/off_policy/trajectory_staleness/mean'],
+        entropy: report.metrics['actor/entropy'],
+      },
+    });
+    const last = report.step >= trainer.total_training_steps || (trainer.time_budget_s !== null && spent() >= trainer.time_budget_s);
+    if (last || (trainer.save_freq > 0 && report.step % trainer.save_freq === 0)) await this.#save(report.step, report.batch.cursor);
+    if (!last && trainer.test_freq > 0 && report.step % trainer.test_freq === 0) {
+      // What runs goes on; nothing new is begun, and the trainer waits, so that the score is of one version.
+      dataflow.pause();
+      await this.validate(`step ${report.step}`, config.data.val_interim_size);
+      dataflow.resume();
+    }
+    return !last;
+  }
+
+  async #save(step: number, cursor: number): Promise<void> {
+    const { config, cast, recorder, chat } = this.#p;
+    const dir = recorder.folder.checkpoint(step);
+    const extra: RecorderState & { tokens: number; trained: number; seconds: Run['seconds'] } = {
+      ...recorder.state(),
+      tokens: this.tokens,
+      trained: this.trained,
+      seconds: { ...this.seconds },
+    };
+    await cast.trainer.save(
+      dir,
+      { step, cursor, ledger: this.#ledger.check(), extra: { ...extra } },
+      {
+        'tokenizer.json': `${JSON.stringify(chat.tokenizer.files.tokenizer, null, 2)}\n`,
+        'tokenizer_config.json': `${JSON.stringify(chat.tokenizer.files.tokenizerConfig, null, 2)}\n`,
+      },
+    );
+    this.#saved = { dir, step, cursor };
+    this.#ledger.finalise(step);
+    recorder.folder.pruneCheckpoints(config.trainer.max_ckpt_to_keep);
+  }
+
+  /** The trainer's process died: its successor takes the last checkpoint as a new lineage, and what came after it did not happen. */
+  async #recover(dataflow: Dataflow): Promise<void> {
+    const { cast, progress, signal } = this.#p;
+    const saved = this.#saved!;
+    progress({ kind: 'note', level: 'warning', text: `the trainer was lost; the run goes back to step ${saved.step}` });
+    dataflow.rollback(saved.step, saved.cursor);
+    for (;;) {
+      signal.throwIfAborted();
+      try {
+        const state = await cast.trainer.restore(saved.dir, ++this.#lineage);
+        await this.#adopt(state);
+        return;
+      } catch (e) {
+        if (!isTrainerLoss(e)) throw e;
+      }
+    }
+  }
+
+  async #adopt(state: CheckpointState): Promise<void> {
+    const extra = state.extra as unknown as RecorderState & { tokens: number; trained: number };
+    this.#step = state.step;
+    this.#lineage = Math.max(this.#lineage, state.lineage);
+    this.tokens = extra.tokens;
+    this.trained = extra.trained;
+    await this.#p.recorder.rewind(state.step, extra);
+  }
+
+  #referenceFolder(): string {
+    return this.#p.recorder.folder.file('reference');
+  }
+}
+
+/** Publishes {lineage 0, version 0}: a checkpoint's weights, model.path, or random weights of the run's seed. */
+export function initialiseWeights(config: TrainingConfig, store: WeightStore, checkpoint?: string): void {
+  const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
+  if (folder === null) store.initialise(config.seed);
+  else store.loadFolder(folder, { lineage: 0, version: 0 });
+}

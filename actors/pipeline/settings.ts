@@ -1,0 +1,90 @@
+/** From the settings of a run to what each actor is given: recipe, schedules, model shape. Pure. */
+import { type ModelConfig, parseModelConfig } from '../../kernels/index.ts';
+import { objectiveOptions, type Recipe, type Schedule } from '../trainer/index.ts';
+import type { TrainingConfig } from './config.ts';
+
+export function recipeOf(c: TrainingConfig): Recipe {
+  const a = c.actor;
+  const recipe: Recipe = {
+    advantage: { estimator: c.algorithm.adv_estimator, normalizeByStd: c.algorithm.norm_adv_by_std_in_grpo, std: c.algorithm.std },
+    loss: {
+      mode: a.policy_loss.loss_mode,
+      clipLow: a.clip_ratio_low ?? a.clip_ratio,
+      clipHigh: a.clip_ratio_high ?? a.clip_ratio,
+      dualClip: a.clip_ratio_c,
+      aggregation: a.loss_agg_mode,
+      horizon: c.rollout.max_model_len,
+    },
+    kl: { coefficient: a.use_kl_loss ? a.kl_loss_coef : 0, estimator: a.kl_loss_type },
+    entropyCoefficient: a.entropy_coeff,
+    correction: { mode: c.algorithm.rollout_correction.rollout_is, threshold: c.algorithm.rollout_correction.rollout_is_threshold },
+    oldIsBehaviour: c.algorithm.rollout_correction.bypass_mode,
+    epochs: a.ppo_epochs,
+    miniBatchPrompts: a.ppo_mini_batch_size,
+    microBatchTokens: a.ppo_micro_batch_size_tokens,
+    optimizer: {
+      gradClip: a.grad_clip,
+      weightDecay: a.optim.weight_decay,
+      betas: [...a.optim.betas] as [number, number],
+      eps: a.optim.eps,
+    },
+    temperature: c.rollout.temperature,
+  };
+  objectiveOptions(recipe);
+  return recipe;
+}
+
+export function policySchedule(c: TrainingConfig): Schedule {
+  const o = c.actor.optim;
+  return {
+    lr: o.lr,
+    warmupSteps: o.lr_warmup_steps,
+    kind: o.lr_scheduler_type,
+    minRatio: o.min_lr_ratio,
+    totalSteps: c.trainer.total_training_steps,
+  };
+}
+
+/** Warm-up, then linearly down to a tenth. */
+export function warmStartSchedule(c: TrainingConfig): Schedule {
+  return { lr: c.sft.lr, warmupSteps: c.sft.lr_warmup_steps, kind: 'linear', minRatio: 0.1, totalSteps: c.sft.total_steps };
+}
+
+/** config.json of a fresh model. The vocabulary is the tokenizer's. */
+export function modelConfigOf(c: TrainingConfig, vocabulary: { size: number; eosTokenId?: number; padTokenId?: number }): ModelConfig {
+  const m = c.model;
+  return parseModelConfig({
+    architectures: ['GptOssForCausalLM'],
+    model_type: 'gpt_oss',
+    vocab_size: vocabulary.size,
+    hidden_size: m.hidden_size,
+    intermediate_size: m.intermediate_size,
+    num_hidden_layers: m.num_hidden_layers,
+    num_attention_heads: m.num_attention_heads,
+    num_key_value_heads: m.num_key_value_heads,
+    head_dim: m.head_dim,
+    num_local_experts: m.num_local_experts,
+    num_experts_per_tok: m.num_experts_per_tok,
+    sliding_window: m.sliding_window,
+    layer_types: Array.from({ length: m.num_hidden_layers }, (_, i) => (i % 2 === 0 ? 'sliding_attention' : 'full_attention')),
+    rms_norm_eps: m.rms_norm_eps,
+    rope_theta: m.rope_theta,
+    swiglu_limit: m.swiglu_limit,
+    tie_word_embeddings: m.tie_word_embeddings,
+    max_position_embeddings: c.rollout.max_model_len,
+    attention_bias: true,
+    attention_dropout: 0,
+    hidden_act: 'silu',
+    initializer_range: 0.02,
+    router_aux_loss_coef: 0,
+    output_router_logits: false,
+    use_cache: true,
+    ...(vocabulary.eosTokenId === undefined ? {} : { eos_token_id: vocabulary.eosTokenId }),
+    ...(vocabulary.padTokenId === undefined ? {} : { pad_token_id: vocabulary.padTokenId }),
+  });
+}
+
+/** Options that the environment's `create` takes. */
+export function environmentOptions(c: TrainingConfig): Record<string, unknown> {
+  return { level: c.env.level, maxTurns: c.env.max_turns, ...c.env.options };
+}

@@ -1,0 +1,156 @@
+/** `train`: one run from settings to result. Starts the runtime, the weight store and the actors, and ends all of them whatever happens. */
+
+import { readFileSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { init, listActors, onActorChange, shutdown } from '../../runtime/index.ts';
+import { entry } from '../environment/index.ts';
+import { ActorsError } from '../errors.ts';
+import { Chat } from '../language/index.ts';
+import { scoreBaselines } from './baselines.ts';
+import { actorRecords, castReady, spawnCast } from './cast.ts';
+import type { TrainingConfig } from './config.ts';
+import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
+import { Recorder } from './recorder.ts';
+import { initialiseWeights, Run } from './run.ts';
+import { RunFolder } from './run-folder.ts';
+import { modelConfigOf } from './settings.ts';
+
+/** What shutting down may take before everything is killed; a user who pressed Ctrl-C waits at most two seconds in all. */
+const shutdownMs = 1000;
+
+/**
+ * Trains, and hands back the scores before and after. Rejects with one typed error; SINKFLEX_ABORTED when `signal` was aborted.
+ *
+ * @example
+ * const result = await train(parseConfig([]), { preset: 'desk', onProgress: (e) => console.error(e) });
+ */
+export async function train(config: TrainingConfig, options: TrainingOptions): Promise<TrainingResult> {
+  const began = performance.now();
+  const progress: ProgressListener = options.onProgress ?? (() => {});
+  // Ends the run from within as well: whatever fails first is what `train` rejects with.
+  const ending = new AbortController();
+  const aborted = new Promise<never>((_, reject) => {
+    const abort = () => {
+      const error = new ActorsError(
+        'SINKFLEX_ABORTED',
+        'the run was stopped; --resume with its run folder goes on from the last checkpoint',
+      );
+      ending.abort(error);
+      reject(error);
+    };
+    if (options.signal?.aborted) abort();
+    options.signal?.addEventListener('abort', abort, { once: true });
+  });
+  aborted.catch(() => {});
+  let store: WeightStore | undefined;
+  let recorder: Recorder | undefined;
+  let unwatch: (() => void) | undefined;
+  try {
+    progress({ kind: 'begin', phase: 'start', total: 0 });
+    const chat = new Chat(entry(config.env.name).chat);
+    const from = config.resume === null ? undefined : checkpointOf(config.resume);
+    const folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
+    recorder = new Recorder(folder, config, chat);
+    await init();
+    store = openStore(config, chat, from);
+    initialiseWeights(config, store, from);
+    const cast = spawnCast(config, store.address);
+    const book = recorder;
+    const weights = store;
+    const write = () => book.actors(actorRecords(weights.current()?.version));
+    unwatch = onActorChange((a) => {
+      write();
+      if (a.state === 'restarting')
+        progress({ kind: 'note', level: 'warning', text: `${a.name} was lost (${a.cause ?? 'unknown cause'}) and is restarted` });
+      if (a.state === 'dead' && a.cause !== undefined && !ending.signal.aborted)
+        progress({ kind: 'note', level: 'warning', text: `${a.name} is dead: ${a.cause}` });
+    });
+    write();
+    const run = new Run({ config, store, cast, recorder, chat, progress, signal: ending.signal });
+    const work = perform(run, config, cast, from, progress, began, ending.signal);
+    work.catch(() => {});
+    const { before, after, baselines } = await Promise.race([work, aborted]);
+    const restarts = listActors().reduce((n, a) => n + a.restarts, 0);
+    const result: TrainingResult = {
+      folder: folder.path,
+      mode: config.mode,
+      seed: config.seed,
+      before,
+      after,
+      validation: { tasks: config.data.val_size, n: config.val.n, temperature: config.val.temperature },
+      baselines,
+      steps: run.step,
+      parameters: countParameters(store),
+      trajectories: run.trained,
+      tokens: run.tokens,
+      seconds: { ...run.seconds, total: (performance.now() - began) / 1000 },
+      restarts,
+    };
+    recorder.result(result);
+    return result;
+  } finally {
+    unwatch?.();
+    ending.abort(new ActorsError('SINKFLEX_ABORTED', 'the run is over'));
+    await shutdown({ timeoutMs: shutdownMs });
+    store?.close();
+    await recorder?.close();
+  }
+}
+
+async function perform(
+  run: Run,
+  config: TrainingConfig,
+  cast: ReturnType<typeof spawnCast>,
+  from: string | undefined,
+  progress: ProgressListener,
+  began: number,
+  signal: AbortSignal,
+): Promise<Pick<TrainingResult, 'before' | 'after' | 'baselines'>> {
+  await castReady(cast);
+  progress({ kind: 'end', phase: 'start', seconds: (performance.now() - began) / 1000 });
+  const baselines = scoreBaselines(config, signal);
+  baselines.catch(() => {});
+  if (from) await run.resume(from);
+  else await run.warmStart();
+  await run.startReference();
+  const measure = config.trainer.val_before_train && run.step === 0;
+  const before = run.validationAt(0) ?? (measure ? (await run.validate('before', config.data.val_size)).interval : null);
+  await run.learn();
+  const after = (await run.validate('after', config.data.val_size)).interval;
+  return { before, after, baselines: await baselines };
+}
+
+/** The checkpoint folder that `resume` names, or the newest one of the run folder that it names. */
+function checkpointOf(path: string): string {
+  const full = resolve(path);
+  if (basename(dirname(full)) === 'checkpoints') return full;
+  const folder = RunFolder.open(full);
+  const newest = folder.checkpoints().at(-1);
+  if (newest === undefined) {
+    throw new ActorsError('SINKFLEX_CHECKPOINT_INVALID', `${path} has no checkpoint to go on from: start the run anew in another folder.`);
+  }
+  return folder.checkpoint(newest);
+}
+
+function openStore(config: TrainingConfig, chat: Chat, from: string | undefined): WeightStore {
+  const folder = from ? join(from, 'model') : config.model.path;
+  if (folder !== null) return WeightStore.create(parseModelConfig(JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8'))));
+  const { tokenizer } = chat;
+  const pad = tokenizer.special('pad_token');
+  return WeightStore.create(
+    modelConfigOf(config, {
+      size: tokenizer.vocabularySize,
+      eosTokenId: chat.endOfTurn,
+      ...(pad === undefined ? {} : { padTokenId: tokenizer.id(pad) }),
+    }),
+  );
+}
+
+function countParameters(store: WeightStore): number {
+  const pin = store.pin();
+  let n = 0;
+  for (const { data } of store.tensors(pin).values()) n += data.length;
+  pin.release();
+  return n;
+}

@@ -1,0 +1,68 @@
+/**
+ * Validation: the same held-out tasks for every run and seed, sampled by the same code as training with keys of their own. Its own keys
+ * mean that a score is a function of the weights alone.
+ */
+import { validationTask } from '../environment/index.ts';
+import type { Trajectory } from '../trajectory/index.ts';
+import type { TrainingConfig } from './config.ts';
+import type { RolloutPool } from './pool.ts';
+import { type Interval, mean, passAtK, scoreInterval } from './statistics.ts';
+
+export interface Validation {
+  interval: Interval;
+  /** Held-out tasks in order, `n` samples each. */
+  trajectories: Trajectory[];
+  seconds: number;
+  metrics: Record<string, number>;
+}
+
+/** Tasks handed to an actor in one call. */
+const chunk = 8;
+
+export async function validate(o: {
+  pool: RolloutPool;
+  config: TrainingConfig;
+  tasks: number;
+  signal: AbortSignal;
+  onProgress?: (done: number) => void;
+}): Promise<Validation> {
+  const { pool, config, signal } = o;
+  const began = performance.now();
+  const n = config.val.n;
+  let done = 0;
+  const parts: Promise<Trajectory[]>[] = [];
+  for (let from = 0; from < o.tasks; from += chunk) {
+    const tasks = Array.from({ length: Math.min(chunk, o.tasks - from) }, (_, k) => ({ index: from + k, seed: validationTask(from + k) }));
+    parts.push(
+      pool.run({ tasks, samples: n, phase: 'validation', temperature: config.val.temperature }, signal).then((t) => {
+        done += tasks.length;
+        o.onProgress?.(done);
+        return t;
+      }),
+    );
+  }
+  const trajectories = (await Promise.all(parts)).flat().sort((a, b) => a.task - b.task || a.sample - b.sample);
+  // Episodes that infrastructure lost for good are left out: they say nothing about the policy.
+  const groups: number[][] = Array.from({ length: o.tasks }, () => []);
+  for (const t of trajectories) if (t.stopReason !== 'error' && Number.isFinite(t.reward)) groups[t.task]!.push(t.reward);
+  const interval = scoreInterval(groups);
+  const source = `val-core/${config.env.name}/reward/mean@${n}`;
+  const seconds = (performance.now() - began) / 1000;
+  const solved = groups.map((g) => g.filter((r) => r >= 1).length);
+  return {
+    interval,
+    trajectories,
+    seconds,
+    metrics: {
+      [source]: interval.mean,
+      [`${source}/low`]: interval.low,
+      [`${source}/high`]: interval.high,
+      [`val-core/${config.env.name}/tasks`]: interval.n,
+      ...(n > 1
+        ? { [`val-core/${config.env.name}/acc/pass@${n}`]: mean(groups.map((g, i) => passAtK(g.length, solved[i]!, g.length))) }
+        : {}),
+      'val-aux/num_turns/mean': mean(trajectories.map((t) => t.turns)),
+      'timing_s/testing': seconds,
+    },
+  };
+}

@@ -1,0 +1,134 @@
+/**
+ * The warm start: supervised steps on demonstrations of an expert that errs as a weak policy would. Demonstrations are written by the
+ * rollout actors, which are idle meanwhile; the order of the steps is a function of the seed.
+ */
+import { CounterRandom } from '../environment/index.ts';
+import { type DemonstrationBatch, learningRate } from '../trainer/index.ts';
+import type { TrainingConfig } from './config.ts';
+import { warmStartSchedule } from './settings.ts';
+
+/** One written demonstration as ids. */
+export interface EncodedDemonstration {
+  ids: Int32Array;
+  mask: Uint8Array;
+  reward: number;
+}
+
+export interface DemonstrationWriter {
+  demonstrate(from: number, to: number): PromiseLike<EncodedDemonstration[]>;
+}
+
+export interface SftTrainer {
+  sft(
+    batch: DemonstrationBatch,
+    o: { lr: number; weightDecay: number; gradClip: number },
+  ): PromiseLike<{ loss: number; gradNorm: number; tokens: number; version: number }>;
+}
+
+export interface WarmStartProgress {
+  step: number;
+  metrics: Record<string, number>;
+}
+
+const orderKey = 0x73667431;
+/** Demonstrations written in one call. */
+const chunk = 64;
+
+/** Writes the demonstrations, dealt over the writers; the result does not depend on how many there are. */
+export async function writeDemonstrations(writers: readonly DemonstrationWriter[], count: number): Promise<EncodedDemonstration[]> {
+  const chunks = Math.ceil(count / chunk);
+  const parts: EncodedDemonstration[][] = new Array(chunks);
+  let next = 0;
+  await Promise.all(
+    writers.map(async (w) => {
+      for (let i = next++; i < chunks; i = next++) parts[i] = await w.demonstrate(i * chunk, Math.min(count, (i + 1) * chunk));
+    }),
+  );
+  return parts.flat();
+}
+
+/** Draws the demonstrations of each step: passes over all of them in a new random order each. */
+export class DemonstrationOrder {
+  readonly #count: number;
+  readonly #random: CounterRandom;
+  #order: number[] = [];
+
+  constructor(count: number, seed: number) {
+    this.#count = count;
+    this.#random = new CounterRandom(orderKey, seed);
+  }
+
+  next(n: number): number[] {
+    const out: number[] = [];
+    while (out.length < n) {
+      if (this.#order.length === 0) {
+        this.#order = this.#random.sample(
+          Array.from({ length: this.#count }, (_, i) => i),
+          this.#count,
+        );
+      }
+      out.push(...this.#order.splice(0, n - out.length));
+    }
+    return out;
+  }
+}
+
+export function packDemonstrations(chosen: readonly EncodedDemonstration[]): DemonstrationBatch {
+  let n = 0;
+  for (const d of chosen) n += d.ids.length;
+  const batch: DemonstrationBatch = { ids: new Int32Array(n), cuSeqlens: new Int32Array(chosen.length + 1), mask: new Uint8Array(n) };
+  let offset = 0;
+  chosen.forEach((d, i) => {
+    batch.ids.set(d.ids, offset);
+    batch.mask.set(d.mask, offset);
+    offset += d.ids.length;
+    batch.cuSeqlens[i + 1] = offset;
+  });
+  return batch;
+}
+
+export async function warmStart(o: {
+  config: TrainingConfig;
+  demonstrations: readonly EncodedDemonstration[];
+  trainer: SftTrainer;
+  signal: AbortSignal;
+  onStep: (p: WarmStartProgress) => void;
+}): Promise<{ steps: number; seconds: number }> {
+  const { config, demonstrations, trainer, signal } = o;
+  const { sft } = config;
+  const order = new DemonstrationOrder(demonstrations.length, config.seed);
+  const schedule = warmStartSchedule(config);
+  const began = performance.now();
+  const elapsed = () => (performance.now() - began) / 1000;
+  const start = (step: number) => {
+    const batch = packDemonstrations(order.next(sft.train_batch_size).map((i) => demonstrations[i]!));
+    const lr = learningRate(schedule, step);
+    return { lr, result: Promise.resolve(trainer.sft(batch, { lr, weightDecay: sft.weight_decay, gradClip: config.actor.grad_clip })) };
+  };
+  // Two steps are with the trainer at any time: it never waits for the next batch.
+  let pending = sft.total_steps > 0 ? start(0) : undefined;
+  let step = 0;
+  while (pending) {
+    const more = step + 1 < sft.total_steps && (sft.time_budget_s === null || elapsed() < sft.time_budget_s);
+    const next = more ? start(step + 1) : undefined;
+    // If this one fails the next one fails too, unseen.
+    next?.result.catch(() => {});
+    const { loss, gradNorm, tokens } = await pending.result;
+    signal.throwIfAborted();
+    step++;
+    const seconds = elapsed();
+    o.onStep({
+      step,
+      metrics: {
+        'sft/global_step': step,
+        'sft/loss': loss,
+        'sft/grad_norm': gradNorm,
+        'sft/lr': pending.lr,
+        'sft/tokens': tokens,
+        'timing_s/sft': seconds,
+      },
+    });
+    pending = next;
+  }
+  return { steps: step, seconds: elapsed() };
+}

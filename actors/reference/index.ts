@@ -1,0 +1,2 @@
+/** Reference log-probabilities from frozen weights. */
+export { Reference, ReferenceActor, type ReferenceOptions } from './reference.ts';

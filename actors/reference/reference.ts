@@ -1,0 +1,47 @@
+/** The reference: frozen weights in a store of its own, and their log-probabilities for the sequences that are trained. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Engine, parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { defineActor } from '../../runtime/index.ts';
+import { microBatches, sliceBatch } from '../trajectory/index.ts';
+
+export interface ReferenceOptions {
+  /** Hugging Face folder. */
+  folder: string;
+  threads: number;
+  temperature: number;
+  /** Tokens of one pass. */
+  microBatchTokens: number;
+}
+
+export class Reference {
+  readonly #store: WeightStore;
+  readonly #engine: Engine;
+  readonly #o: ReferenceOptions;
+
+  constructor(o: ReferenceOptions) {
+    this.#o = o;
+    const config = parseModelConfig(JSON.parse(readFileSync(join(o.folder, 'config.json'), 'utf8')));
+    // Written once, never again: one slot holds the weights, one lets the store publish.
+    this.#store = WeightStore.create(config, { slots: 2 });
+    this.#store.loadFolder(o.folder);
+    this.#engine = new Engine({ store: this.#store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64 });
+  }
+
+  /** [n] log pi_ref of each token, 0 at a sequence's first. */
+  async logprobs(ids: Int32Array, cuSeqlens: Int32Array): Promise<Float32Array> {
+    const out = new Float32Array(ids.length);
+    for (const range of microBatches(cuSeqlens, this.#o.microBatchTokens)) {
+      const { logprobs } = await this.#engine.forward(sliceBatch(ids, cuSeqlens, range), { temperature: this.#o.temperature });
+      out.set(logprobs, cuSeqlens[range.from]!);
+    }
+    return out;
+  }
+
+  async stop(): Promise<void> {
+    await this.#engine.dispose();
+    this.#store.close();
+  }
+}
+
+export const ReferenceActor = defineActor(import.meta.url, 'ReferenceActor', Reference);

@@ -1,0 +1,136 @@
+/**
+ * The agent loop of one episode: observe, generate a turn, act, until the environment or a budget ends it. Text is for the environment;
+ * what is trained are the ids that the engine emitted. Reads time only for its timings.
+ */
+import type { Engine } from '../../kernels/index.ts';
+import type { Action, ResetResult, StepResult } from '../environment/index.ts';
+import type { Chat } from '../language/index.ts';
+import type { StopReason, Trajectory } from '../trajectory/index.ts';
+import { TokenBuffer } from './token-buffer.ts';
+
+/** The part of the engine that an episode uses. */
+export type GenerationEngine = Pick<Engine, 'openSequence' | 'generate' | 'closeSequence'>;
+
+/** One episode of an environment that lives somewhere else. */
+export interface RemoteEpisode {
+  reset(): PromiseLike<ResetResult>;
+  step(action: Action): PromiseLike<StepResult>;
+  close(): void;
+}
+
+/** The part of a chat format that an episode uses: messages to ids, and ids to actions. */
+export type Dialogue = Pick<Chat, 'prompt' | 'delta' | 'parse' | 'stopIds'>;
+
+export interface EpisodeTask {
+  task: number;
+  sample: number;
+  group: string;
+  seed: number;
+}
+
+export interface EpisodeLimits {
+  /** Tokens of the whole conversation. */
+  maxTokens: number;
+  maxTokensPerTurn: number;
+  maxTurns: number;
+}
+
+export interface Sampling {
+  /** First word of every random key: the run's seed, or the constant of validation. */
+  seed: number;
+  /** 0 is greedy. */
+  temperature: number;
+  topK?: number;
+  topP?: number;
+}
+
+export interface EpisodeContext {
+  engine: GenerationEngine;
+  environment: RemoteEpisode;
+  dialogue: Dialogue;
+  limits: EpisodeLimits;
+  sampling: Sampling;
+  signal: AbortSignal;
+}
+
+/** Plays one episode. Rejects only for infrastructure: whatever the policy does wrong is an observation or an end of the episode. */
+export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise<Trajectory> {
+  const { engine, environment, dialogue, limits, sampling, signal } = c;
+  const tokens = new TokenBuffer();
+  const began = performance.now();
+  const seconds = { total: 0, generate: 0, environment: 0 };
+  let stopReason: StopReason = 'aborted';
+  let reward = 0;
+  let rewardParts: Record<string, number> = {};
+  let turns = 0;
+  let toolCalls = 0;
+  let malformed = 0;
+  let lineage = 0;
+  const sequence = await engine.openSequence();
+  const abort = () => engine.closeSequence(sequence);
+  try {
+    if (!signal.aborted) {
+      signal.addEventListener('abort', abort, { once: true });
+      let mark = performance.now();
+      const opening = await environment.reset();
+      seconds.environment += performance.now() - mark;
+      let pending = dialogue.prompt(opening.observation);
+      while (!signal.aborted) {
+        const room = limits.maxTokens - tokens.length - pending.length;
+        if (room < 1) {
+          // An overlong prompt is a truncation, not an error: the trajectory holds it, with nothing to train.
+          if (tokens.length === 0) tokens.observe(pending);
+          stopReason = 'length';
+          break;
+        }
+        mark = performance.now();
+        const turn = await engine.generate(sequence, {
+          tokens: pending,
+          maxNewTokens: Math.min(limits.maxTokensPerTurn, room),
+          stopTokens: [...dialogue.stopIds],
+          temperature: sampling.temperature,
+          ...(sampling.topK === undefined ? {} : { topK: sampling.topK }),
+          ...(sampling.topP === undefined ? {} : { topP: sampling.topP }),
+          key: [sampling.seed, task.task, task.sample, turns],
+        });
+        seconds.generate += performance.now() - mark;
+        if (turn.stopReason === 'aborted') break;
+        tokens.observe(pending);
+        tokens.produce(turn.tokens, turn.logprobs, turn.versions);
+        lineage = turn.lineage;
+        turns++;
+        const ended = turn.stopReason === 'stop';
+        if (!ended && tokens.length >= limits.maxTokens) {
+          stopReason = 'length';
+          break;
+        }
+        const action = dialogue.parse(turn.tokens);
+        toolCalls += action.toolCalls.length;
+        if (action.malformed !== undefined) malformed++;
+        mark = performance.now();
+        const step = await environment.step(action);
+        seconds.environment += performance.now() - mark;
+        reward += step.reward;
+        if (step.terminated || step.truncated || turns >= limits.maxTurns) {
+          rewardParts = readParts(step.info.rewardParts);
+          stopReason = step.terminated ? 'stop' : 'turns';
+          break;
+        }
+        pending = dialogue.delta(step.observation, !ended);
+      }
+    }
+  } finally {
+    signal.removeEventListener('abort', abort);
+    engine.closeSequence(sequence);
+    environment.close();
+  }
+  if (signal.aborted) stopReason = 'aborted';
+  seconds.total = performance.now() - began;
+  for (const k of ['total', 'generate', 'environment'] as const) seconds[k] /= 1000;
+  return { ...task, ...tokens.take(), lineage, reward, rewardParts, stopReason, turns, toolCalls, malformed, redone: 0, seconds };
+}
+
+function readParts(parts: unknown): Record<string, number> {
+  if (typeof parts !== 'object' || parts === null) return {};
+  return Object.fromEntries(Object.entries(parts).filter((e): e is [string, number] => typeof e[1] === 'number'));
+}

@@ -1,0 +1,14 @@
+/** Rollouts: the agent loop, and the actor that runs very many episodes at once over one engine. */
+export {
+  type Dialogue,
+  type EpisodeContext,
+  type EpisodeLimits,
+  type EpisodeTask,
+  type GenerationEngine,
+  playEpisode,
+  type RemoteEpisode,
+  type Sampling,
+} from './episode.ts';
+export { isInfrastructureFailure, playWithRetries } from './retry.ts';
+export { Rollout, RolloutActor, type RolloutAssignment, type RolloutOptions, type RolloutStatus } from './rollout.ts';
+export { TokenBuffer } from './token-buffer.ts';

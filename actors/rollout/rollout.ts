@@ -1,0 +1,160 @@
+/**
+ * The rollout actor: one engine, very many episodes at once. The engine decodes all sequences that generate in one step (continuous
+ * batching); an episode that waits for its environment is simply not in the step. Calls are concurrent: each assignment answers when its
+ * last episode is done.
+ */
+import { Engine, type StoreAddress, WeightStore } from '../../kernels/index.ts';
+import { type ActorHandle, currentActor, defineActor, withOptions } from '../../runtime/index.ts';
+import { type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
+import { Chat, episodeIds } from '../language/index.ts';
+import type { Trajectory } from '../trajectory/index.ts';
+import { type EpisodeLimits, type EpisodeTask, playEpisode, type RemoteEpisode } from './episode.ts';
+import { playWithRetries } from './retry.ts';
+
+export interface RolloutOptions {
+  store: StoreAddress;
+  threads: number;
+  /** Episodes that run at once. */
+  maxSequences: number;
+  limits: EpisodeLimits;
+  /** Environment, by its registered name; its chat format is used. */
+  environment: string;
+  environmentOptions: Record<string, unknown>;
+  environments: ActorHandle<typeof EnvironmentActor>[];
+  runSeed: number;
+  topK?: number;
+  topP?: number;
+  /** How often an episode is begun anew after an infrastructure failure. */
+  retries: number;
+  /** Deadline of one answer of an environment; missing it is an infrastructure failure. */
+  environmentTimeoutMs: number;
+  /** How often the expert errs (1: the domain's default rate). */
+  demonstrationNoise: number;
+}
+
+export interface RolloutAssignment {
+  tasks: { index: number; seed: number }[];
+  samples: number;
+  phase: 'train' | 'validation';
+  /** 0 is greedy. */
+  temperature: number;
+}
+
+export interface RolloutStatus {
+  /** Episodes open now. */
+  open: number;
+  episodes: number;
+  tokens: number;
+  version: number;
+}
+
+/** First word of validation's random keys: the same draws for every run and seed, and never those of a training run (seeds are below 2^31). */
+const validationKey = 0x80000001;
+
+export class Rollout {
+  readonly #o: RolloutOptions;
+  readonly #store: WeightStore;
+  readonly #engine: Engine;
+  readonly #chat: Chat;
+  readonly #prefix = `${currentActor().name}/${currentActor().incarnation}`;
+  #open = 0;
+  #episodes = 0;
+  #tokens = 0;
+  #instances = 0;
+
+  constructor(o: RolloutOptions) {
+    this.#o = o;
+    this.#chat = new Chat(entry(o.environment).chat);
+    this.#store = WeightStore.open(o.store);
+    this.#engine = new Engine({
+      store: this.#store,
+      threads: o.threads,
+      maxSequences: o.maxSequences,
+      maxSequenceTokens: o.limits.maxTokens,
+    });
+  }
+
+  /** Plays every task `samples` times; the trajectories come by task, then sample. Rejects only where nothing sensible can be returned. */
+  async rollout(a: RolloutAssignment): Promise<Trajectory[]> {
+    const { signal } = currentActor();
+    const episodes: Promise<Trajectory>[] = [];
+    for (const { index, seed } of a.tasks) {
+      const group = `${a.phase === 'train' ? 't' : 'v'}${index}`;
+      for (let sample = 0; sample < a.samples; sample++) {
+        const task: EpisodeTask = { task: index, sample, group, seed };
+        episodes.push(playWithRetries(task, signal, this.#o.retries, (attempt) => this.#play(task, a, attempt, signal)));
+      }
+    }
+    return Promise.all(episodes);
+  }
+
+  /** Demonstrations `from` to `to` (exclusive) of the run's expert, as ids with a mask; a function of the run's seed alone. */
+  async demonstrate(from: number, to: number): Promise<{ ids: Int32Array; mask: Uint8Array; reward: number }[]> {
+    const { demonstrate } = entry(this.#o.environment);
+    if (!demonstrate) return [];
+    const out = [];
+    for (let i = from; i < to; i++) {
+      // Demonstrations are of training tasks, counted from the far end: GRPO begins with tasks that nobody has shown.
+      const d = demonstrate(trainingTask(this.#o.runSeed, 0x7fffffff - i), i, {
+        noise: this.#o.demonstrationNoise,
+        options: this.#o.environmentOptions,
+      });
+      out.push({ ...episodeIds(this.#chat, d.messages), reward: d.reward });
+      if (i % 16 === 15) await new Promise((next) => setImmediate(next));
+    }
+    return out;
+  }
+
+  status(): RolloutStatus {
+    return { open: this.#open, episodes: this.#episodes, tokens: this.#tokens, version: this.#store.current()?.version ?? -1 };
+  }
+
+  async stop(): Promise<void> {
+    await this.#engine.dispose();
+    this.#store.close();
+  }
+
+  async #play(task: EpisodeTask, a: RolloutAssignment, attempt: number, signal: AbortSignal): Promise<Trajectory> {
+    this.#open++;
+    try {
+      const key = a.phase === 'train' ? this.#o.runSeed : validationKey;
+      const t = await playEpisode(task, {
+        engine: this.#engine,
+        environment: this.#remote(task, a.phase, key, attempt),
+        dialogue: this.#chat,
+        limits: this.#o.limits,
+        sampling: {
+          seed: key,
+          temperature: a.temperature,
+          ...(this.#o.topK === undefined ? {} : { topK: this.#o.topK }),
+          ...(this.#o.topP === undefined ? {} : { topP: this.#o.topP }),
+        },
+        signal,
+      });
+      this.#episodes++;
+      this.#tokens += t.ids.length;
+      return t;
+    } finally {
+      this.#open--;
+    }
+  }
+
+  #remote(task: EpisodeTask, phase: string, key: number, attempt: number): RemoteEpisode {
+    const { environments, environmentTimeoutMs } = this.#o;
+    const handle = environments[(task.task + task.sample + attempt) % environments.length]!;
+    const host = withOptions(handle, { timeoutMs: environmentTimeoutMs });
+    // Unique over actors and their lives: what closes an abandoned episode late never meets its successor.
+    const id = `${this.#prefix}/${phase}/${task.task}/${task.sample}/${this.#instances++}`;
+    return {
+      reset: () => host.reset(id, { seed: task.seed, latencyKey: [key, task.task, task.sample] }),
+      step: (action) => host.step(id, action),
+      close: () => {
+        host.close(id).catch(() => {
+          // A host that is gone has closed everything.
+        });
+      },
+    };
+  }
+}
+
+export const RolloutActor = defineActor(import.meta.url, 'RolloutActor', Rollout);

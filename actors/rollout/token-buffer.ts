@@ -1,0 +1,63 @@
+/** The tokens of one episode as they come: ids with mask, log-probability and version in arrays that grow by doubling. */
+
+export class TokenBuffer {
+  #ids: Int32Array;
+  #mask: Uint8Array;
+  #logprobs: Float32Array;
+  #versions: Int32Array;
+  #length = 0;
+
+  constructor(capacity = 256) {
+    this.#ids = new Int32Array(capacity);
+    this.#mask = new Uint8Array(capacity);
+    this.#logprobs = new Float32Array(capacity);
+    this.#versions = new Int32Array(capacity).fill(-1);
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** Tokens of the environment: never trained. */
+  observe(ids: Int32Array): void {
+    this.#reserve(ids.length);
+    this.#ids.set(ids, this.#length);
+    this.#length += ids.length;
+  }
+
+  /** Tokens of the policy, with their evidence. */
+  produce(ids: Int32Array, logprobs: Float32Array, versions: Int32Array): void {
+    this.#reserve(ids.length);
+    this.#ids.set(ids, this.#length);
+    this.#logprobs.set(logprobs, this.#length);
+    this.#versions.set(versions, this.#length);
+    this.#mask.fill(1, this.#length, this.#length + ids.length);
+    this.#length += ids.length;
+  }
+
+  /** Copies of exactly the tokens so far. */
+  take(): { ids: Int32Array; mask: Uint8Array; logprobs: Float32Array; versions: Int32Array } {
+    const n = this.#length;
+    return {
+      ids: this.#ids.slice(0, n),
+      mask: this.#mask.slice(0, n),
+      logprobs: this.#logprobs.slice(0, n),
+      versions: this.#versions.slice(0, n),
+    };
+  }
+
+  #reserve(more: number): void {
+    let capacity = this.#ids.length;
+    if (this.#length + more <= capacity) return;
+    while (capacity < this.#length + more) capacity *= 2;
+    const grow = <A extends Int32Array | Uint8Array | Float32Array>(old: A, fresh: A): A => {
+      fresh.set(old);
+      return fresh;
+    };
+    const known = this.#ids.length;
+    this.#ids = grow(this.#ids, new Int32Array(capacity));
+    this.#mask = grow(this.#mask, new Uint8Array(capacity));
+    this.#logprobs = grow(this.#logprobs, new Float32Array(capacity));
+    this.#versions = grow(this.#versions, new Int32Array(capacity)).fill(-1, known);
+  }
+}

@@ -1,0 +1,17 @@
+/** Learning: advantages, losses and their registries, the trainer actor and its checkpoints. */
+export {
+  type AdvantageEstimator,
+  type AdvantageInput,
+  type AdvantageOptions,
+  advantageEstimator,
+  registerAdvantageEstimator,
+} from './advantages.ts';
+export { type AggregationMode, aggregationModes } from './aggregation.ts';
+export { type CheckpointState, modelFolder, readCheckpoint } from './checkpoint.ts';
+export { type KlEstimator, klDerivative, klValue } from './kl.ts';
+export { type Correction, corrections, importanceWeight } from './off-policy.ts';
+export { type PolicyLoss, type PolicyLossOptions, policyLoss, registerPolicyLoss } from './policy-losses.ts';
+export { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
+export { learningRate, type Schedule } from './schedule.ts';
+export { type DemonstrationBatch, type SftOptions, Trainer, TrainerActor, type TrainerOptions, type UpdateResult } from './trainer.ts';
+export { type Metrics, spread } from './update-metrics.ts';

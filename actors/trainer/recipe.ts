@@ -1,0 +1,53 @@
+/** The recipe of an update as plain data: what the trainer needs of a configuration, checked once before anything starts. */
+import { ActorsError } from '../errors.ts';
+import { advantageEstimator } from './advantages.ts';
+import type { AggregationMode } from './aggregation.ts';
+import { klLossEstimator } from './kl.ts';
+import type { ObjectiveOptions } from './objective.ts';
+import { type CorrectionOptions, refuseDoubleCorrection } from './off-policy.ts';
+import { policyLoss } from './policy-losses.ts';
+
+export interface Recipe {
+  advantage: { estimator: string; normalizeByStd: boolean; std: 'sample' | 'population' };
+  loss: { mode: string; clipLow: number; clipHigh: number; dualClip: number | null; aggregation: AggregationMode; horizon: number };
+  kl: { coefficient: number; estimator: string };
+  entropyCoefficient: number;
+  correction: CorrectionOptions;
+  /** o := b: the ratio is taken against the sampling policy, without recomputation. */
+  oldIsBehaviour: boolean;
+  /** Passes over a batch. */
+  epochs: number;
+  /** Prompts of one optimiser step; null takes the whole batch. */
+  miniBatchPrompts: number | null;
+  /** Tokens of one forward and backward pass. */
+  microBatchTokens: number;
+  optimizer: { gradClip: number; weightDecay: number; betas: [number, number]; eps: number };
+  /** Temperature of the rollouts: log-probabilities are taken at it. */
+  temperature: number;
+}
+
+/** The loss that a recipe describes; throws for whatever in it is unknown or makes no sense. */
+export function objectiveOptions(r: Recipe): ObjectiveOptions {
+  advantageEstimator(r.advantage.estimator);
+  refuseDoubleCorrection(r.oldIsBehaviour, r.correction);
+  if (!(r.temperature > 0))
+    throw new ActorsError(
+      'SINKFLEX_LOSS_OPTION',
+      'rollout.temperature must be above 0 for training: greedy rollouts have no exploration and no meaningful ratio.',
+    );
+  return {
+    policyLoss: policyLoss(r.loss.mode),
+    clipLow: r.loss.clipLow,
+    clipHigh: r.loss.clipHigh,
+    dualClip: r.loss.dualClip,
+    correction: r.correction,
+    klCoefficient: r.kl.coefficient,
+    klEstimator: klLossEstimator(r.kl.estimator),
+    entropyCoefficient: r.entropyCoefficient,
+  };
+}
+
+/** GSPO fixes its own aggregation. */
+export function aggregationOf(r: Recipe): AggregationMode {
+  return policyLoss(r.loss.mode).aggregation ?? r.loss.aggregation;
+}

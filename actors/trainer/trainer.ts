@@ -1,0 +1,272 @@
+/**
+ * The trainer: one engine with its optimiser. `sft` takes a supervised step, `update` an update of the policy from packed trajectories;
+ * each optimiser step publishes the next version in the weight store. It sees token ids, masks, log-probabilities and rewards, never text.
+ */
+import { join } from 'node:path';
+import { Engine, type StoreAddress, WeightStore } from '../../kernels/index.ts';
+import { defineActor } from '../../runtime/index.ts';
+import { ActorsError } from '../errors.ts';
+import {
+  microBatches,
+  miniBatches,
+  type PackedTrajectories,
+  type SequenceRange,
+  selectSequences,
+  sliceBatch,
+  tokenSpan,
+} from '../trajectory/index.ts';
+import { advantageEstimator, groupStatistics } from './advantages.ts';
+import { responseTokenCounts, sequenceCoefficients } from './aggregation.ts';
+import { type CheckpointState, modelFolder, readCheckpoint, writeCheckpoint } from './checkpoint.ts';
+import { type ObjectiveOptions, ObjectiveSums, objective } from './objective.ts';
+import { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
+import { type Metrics, mismatchMetrics, objectiveMetrics, spread, stalenessMetrics } from './update-metrics.ts';
+
+export interface TrainerOptions {
+  store: StoreAddress;
+  threads: number;
+  recipe: Recipe;
+}
+
+/** Demonstrations: ids with a mask of what is to be learnt. */
+export interface DemonstrationBatch {
+  ids: Int32Array;
+  cuSeqlens: Int32Array;
+  mask: Uint8Array;
+}
+
+export interface SftOptions {
+  lr: number;
+  weightDecay: number;
+  gradClip: number;
+}
+
+export interface UpdateResult {
+  metrics: Metrics;
+  lineage: number;
+  version: number;
+}
+
+export class Trainer {
+  readonly #store: WeightStore;
+  readonly #threads: number;
+  #engine: Engine;
+  readonly #recipe: Recipe;
+  readonly #objective: ObjectiveOptions;
+  #lineage: number;
+  #version: number;
+
+  constructor(o: TrainerOptions) {
+    this.#recipe = o.recipe;
+    this.#objective = objectiveOptions(o.recipe);
+    this.#store = WeightStore.open(o.store);
+    this.#threads = o.threads;
+    this.#engine = this.#newEngine();
+    const current = this.#store.current();
+    this.#lineage = current?.lineage ?? 0;
+    this.#version = current?.version ?? 0;
+  }
+
+  /** One supervised step: cross-entropy, mean over the masked tokens. */
+  async sft(batch: DemonstrationBatch, o: SftOptions): Promise<{ loss: number; gradNorm: number; tokens: number; version: number }> {
+    let tokens = 0;
+    for (const m of batch.mask) tokens += m;
+    this.#engine.zeroGradients();
+    let sum = 0;
+    for (const range of microBatches(batch.cuSeqlens, this.#recipe.microBatchTokens)) {
+      const { start, end } = tokenSpan(batch.cuSeqlens, range);
+      const { logprobs } = await this.#engine.forward(sliceBatch(batch.ids, batch.cuSeqlens, range), { keep: true });
+      const dLogprobs = new Float32Array(end - start);
+      for (let t = 0; t < dLogprobs.length; t++) {
+        if (batch.mask[start + t] !== 1) continue;
+        sum -= logprobs[t]!;
+        dLogprobs[t] = -1 / tokens;
+      }
+      await this.#engine.backward({ dLogprobs });
+    }
+    const gradNorm = await this.#step(o.lr, { ...this.#recipe.optimizer, weightDecay: o.weightDecay, gradClip: o.gradClip });
+    return { loss: sum / tokens, gradNorm, tokens, version: this.#version };
+  }
+
+  /** One update from a batch: `epochs` passes of mini-batches. `reference`: log pi_ref of every token, where the KL has a weight. */
+  async update(batch: PackedTrajectories, o: { lr: number }, reference?: Float32Array): Promise<UpdateResult> {
+    const r = this.#recipe;
+    const started = performance.now();
+    for (let i = 0; i < batch.rewards.length; i++) {
+      if (Number.isFinite(batch.rewards[i]!)) continue;
+      throw new ActorsError(
+        'SINKFLEX_REWARD_INVALID',
+        `task ${batch.tasks[i]} sample ${batch.samples[i]} has reward ${batch.rewards[i]}: it must be excluded before training.`,
+      );
+    }
+    const counts = responseTokenCounts(batch);
+    const input = { rewards: batch.rewards, groupOf: batch.groupOf, responseTokens: counts };
+    const advantages = advantageEstimator(r.advantage.estimator)(input, r.advantage);
+    const groups = groupStatistics(input);
+    const metrics: Metrics = {
+      ...spread('critic/score', batch.rewards),
+      ...spread('critic/rewards', batch.rewards),
+      ...spread('critic/advantages', advantages, counts),
+      ...spread('critic/returns', advantages, counts),
+      frac_reward_zero_std: groups.groups === 0 ? 0 : groups.zeroStd / groups.groups,
+      reward_std: groups.rewardStd,
+      ...stalenessMetrics(batch, this.#version),
+    };
+    const steps: SequenceRange[] = [];
+    for (let e = 0; e < r.epochs; e++) steps.push(...miniBatches(batch, r.miniBatchPrompts ?? Number.MAX_SAFE_INTEGER));
+    if (steps.length === 0) return { metrics, lineage: this.#lineage, version: this.#version };
+    if (r.kl.coefficient > 0 && !reference) {
+      throw new ActorsError(
+        'SINKFLEX_LOSS_OPTION',
+        `actor.kl_loss_coef=${r.kl.coefficient} needs the log-probabilities of the reference, and none came with the batch.`,
+      );
+    }
+    // A sequence of advantage 0 without KL and entropy has the gradient 0 exactly: neither pass is run for it. It still counts in every denominator.
+    const sparse = r.kl.coefficient === 0 && r.entropyCoefficient === 0;
+    const kept: number[] = [];
+    for (let i = 0; i < advantages.length; i++) if (!sparse || advantages[i] !== 0) kept.push(i);
+    const keptSet = new Set(kept);
+    const p = selectSequences(batch, (i) => keptSet.has(i));
+    const old = r.oldIsBehaviour ? Float32Array.from(p.behaviour) : new Float32Array(p.ids.length);
+    if (steps.length > 1 && !r.oldIsBehaviour) await this.#scoreOld(p, old);
+    const recomputed = performance.now();
+    const sums = new ObjectiveSums();
+    let gradNorm = 0;
+    for (const step of steps) {
+      const coefficients = sequenceCoefficients(aggregationOf(r), counts, batch.groupOf, step, r.loss.horizon);
+      const within = { from: lowerBound(kept, step.from), to: lowerBound(kept, step.to) };
+      this.#engine.zeroGradients();
+      for (const range of microBatches(p.cuSeqlens, r.microBatchTokens, within)) {
+        const { start, end } = tokenSpan(p.cuSeqlens, range);
+        const micro = sliceBatch(p.ids, p.cuSeqlens, range);
+        const { logprobs, entropy } = await this.#engine.forward(micro, { temperature: r.temperature, keep: true });
+        const onPolicy = steps.length === 1 && !r.oldIsBehaviour;
+        if (onPolicy) old.set(logprobs, start);
+        const sequences = kept.slice(range.from, range.to);
+        const gradients = objective(
+          {
+            cuSeqlens: micro.cuSeqlens,
+            mask: p.mask.subarray(start, end),
+            l: logprobs,
+            entropy,
+            o: onPolicy ? undefined : old.subarray(start, end),
+            b: p.behaviour.subarray(start, end),
+            f: reference?.subarray(start, end),
+            advantages: Float64Array.from(sequences, (i) => advantages[i]!),
+            coefficients: Float64Array.from(sequences, (i) => coefficients[i]!),
+          },
+          this.#objective,
+          sums,
+        );
+        await this.#engine.backward(
+          gradients.dEntropy ? { dLogprobs: gradients.dLogprobs, dEntropy: gradients.dEntropy } : { dLogprobs: gradients.dLogprobs },
+        );
+      }
+      gradNorm += await this.#step(o.lr, r.optimizer);
+    }
+    Object.assign(metrics, objectiveMetrics(sums, steps.length, r), mismatchMetrics(p, old), {
+      'actor/grad_norm': gradNorm / steps.length,
+      'actor/lr': o.lr,
+      'actor/trained_tokens': sums.tokens,
+      'timing_s/old_log_prob': (recomputed - started) / 1000,
+      'timing_s/update_actor': (performance.now() - started) / 1000,
+    });
+    return { metrics, lineage: this.#lineage, version: this.#version };
+  }
+
+  /** Writes a checkpoint folder of the weights and moments as they are now, whole or not at all. `files` go beside the model. */
+  async save(
+    dir: string,
+    state: Omit<CheckpointState, 'format' | 'lineage' | 'version'>,
+    files: Record<string, string> = {},
+  ): Promise<CheckpointState> {
+    const full: CheckpointState = { format: 1, lineage: this.#lineage, version: this.#version, ...state };
+    await writeCheckpoint(dir, full, files, async (temporary) => {
+      const pin = this.#store.pin();
+      try {
+        this.#store.saveFolder(modelFolder(temporary), pin);
+      } finally {
+        pin.release();
+      }
+      await this.#engine.saveOptimizer(join(temporary, 'optimizer.safetensors'));
+    });
+    return full;
+  }
+
+  /** Goes back to a checkpoint: its weights are published as `lineage`, and what other lineages had under way is void. */
+  async restore(dir: string, lineage: number): Promise<CheckpointState> {
+    const state = readCheckpoint(dir);
+    this.#store.loadFolder(modelFolder(dir), { lineage, version: state.version });
+    await this.#engine.loadOptimizer(join(dir, 'optimizer.safetensors'));
+    this.#engine.zeroGradients();
+    this.#lineage = lineage;
+    this.#version = state.version;
+    return state;
+  }
+
+  /** Takes the store's weights as a fresh start: no moments, its lineage and version. */
+  async begin(): Promise<void> {
+    await this.resetOptimizer();
+    const current = this.#store.current();
+    this.#lineage = current?.lineage ?? 0;
+    this.#version = current?.version ?? 0;
+  }
+
+  /** Forgets the moments: the next optimiser step is a first one (between the warm start and GRPO). */
+  async resetOptimizer(): Promise<void> {
+    await this.#engine.dispose();
+    this.#engine = this.#newEngine();
+  }
+
+  status(): { lineage: number; version: number } {
+    return { lineage: this.#lineage, version: this.#version };
+  }
+
+  async stop(): Promise<void> {
+    await this.#engine.dispose();
+    this.#store.close();
+  }
+
+  #newEngine(): Engine {
+    // The trainer generates nothing: the smallest cache.
+    return new Engine({ store: this.#store, threads: this.#threads, maxSequences: 1, maxSequenceTokens: 64 });
+  }
+
+  /** log pi of the weights before the first of several optimiser steps. */
+  async #scoreOld(p: PackedTrajectories, old: Float32Array): Promise<void> {
+    for (const range of microBatches(p.cuSeqlens, this.#recipe.microBatchTokens)) {
+      const { logprobs } = await this.#engine.forward(sliceBatch(p.ids, p.cuSeqlens, range), { temperature: this.#recipe.temperature });
+      old.set(logprobs, p.cuSeqlens[range.from]!);
+    }
+  }
+
+  async #step(lr: number, o: Recipe['optimizer']): Promise<number> {
+    const version = this.#version + 1;
+    const { gradNorm } = await this.#engine.optimizerStep({
+      lr,
+      beta1: o.betas[0],
+      beta2: o.betas[1],
+      eps: o.eps,
+      weightDecay: o.weightDecay,
+      maxGradNorm: o.gradClip,
+      lineage: this.#lineage,
+      version,
+    });
+    this.#version = version;
+    return gradNorm;
+  }
+}
+
+/** Index of the first element that is not below `value`. */
+function lowerBound(sorted: readonly number[], value: number): number {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle]! < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+export const TrainerActor = defineActor(import.meta.url, 'TrainerActor', Trainer);
