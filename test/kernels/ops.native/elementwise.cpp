@@ -1,0 +1,176 @@
+// norm, rope, embedding, router, adamw and the sum of squares.
+#include "harness.h"
+
+namespace {
+
+void norm(int64_t n, int64_t h) {
+  section("rms_norm n=" + std::to_string(n) + " h=" + std::to_string(h));
+  Random r((uint64_t)(n + 7 * h));
+  const Floats x = r.normals(n * h), w = r.normals(h), dy = r.normals(n * h), dx0 = r.normals(n * h), dw0(h);
+  const float eps = 1e-5f;
+  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+    Floats y = poison(n * h), rstd = poison(n), dx = dx0, dw = dw0, again = poison(n * h), dw2 = dw0;
+    sfx_tensor tx = tensor(x, {n, h}), tw = tensor(w, {h}), ty = tensor(y, {n, h}), tdy = tensor(dy, {n, h}), tdx = tensor(dx, {n, h}), tdw = tensor(dw, {h});
+    ok(k.rms_norm_forward(s, &tx, &tw, eps, &ty, rstd.data()), k);
+    ok(k.rms_norm_backward(s, &tdy, &tx, &tw, rstd.data(), &tdx, &tdw), k);
+    sfx_tensor tdw2 = tensor(dw2, {h});
+    for (int64_t i = 0; i < n; i++) {  // row by row
+      sfx_tensor a = tensor(x, {1, h}), d = tensor(dy, {1, h}), b = tensor(again, {1, h});
+      a.data = const_cast<float *>(x.data()) + i * h, b.data = again.data() + i * h, d.data = const_cast<float *>(dy.data()) + i * h;
+      Floats unused(h);
+      sfx_tensor tu = tensor(unused, {1, h});
+      ok(k.rms_norm_forward(s, &a, &tw, eps, &b, nullptr), k);
+      ok(k.rms_norm_backward(s, &d, &a, &tw, rstd.data() + i, &tu, &tdw2), k);
+    }
+    check(same_bits(y, again) && same_bits(dw, dw2), "depends on the batch");
+    return joined({&y, &dx, &dw});
+  });
+  Doubles xd = doubles(x), wd = doubles(w), y(n * h);
+  const auto loss = [&] {
+    double total = 0;
+    for (int64_t t = 0; t < n; t++) {
+      double sum = 0;
+      for (int64_t j = 0; j < h; j++) sum += xd[t * h + j] * xd[t * h + j];
+      const double rstd = 1 / std::sqrt(sum / h + (double)eps);
+      for (int64_t j = 0; j < h; j++) y[t * h + j] = xd[t * h + j] * rstd * wd[j], total += y[t * h + j] * dy[t * h + j];
+    }
+    return total;
+  };
+  loss();
+  close(got, 0, y, 1e-6, "y");
+  Floats dx(got.begin() + n * h, got.begin() + 2 * n * h);
+  for (size_t i = 0; i < dx.size(); i++) dx[i] -= dx0[i];
+  differences(xd, loss, dx.data(), 1e-3, "dx");
+  differences(wd, loss, got.data() + 2 * n * h, 1e-3, "dw");
+}
+
+void rotary(int64_t n, int64_t heads, int64_t depth) {
+  section("rope D=" + std::to_string(depth));
+  Random r((uint64_t)depth);
+  const int64_t half = depth / 2, positions = 50;
+  Floats cosine(positions * half), sine(positions * half);
+  for (int64_t i = 0; i < positions * half; i++) cosine[i] = (float)std::cos(0.1 * i), sine[i] = (float)std::sin(0.1 * i);
+  const Floats x = r.normals(n * heads * depth);
+  Ints at(n);
+  for (auto &p : at) p = (int32_t)r.below(positions);
+  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+    Floats y = x;
+    sfx_tensor ty = tensor(y, {n, heads, depth}), tc = tensor(cosine, {positions, half}), ts = tensor(sine, {positions, half});
+    ok(k.rope(s, &ty, at.data(), &tc, &ts, 0), k);
+    Floats back = y;
+    sfx_tensor tb = tensor(back, {n, heads, depth});
+    ok(k.rope(s, &tb, at.data(), &tc, &ts, 1), k);
+    return joined({&y, &back});
+  });
+  Doubles y(x.size());
+  for (int64_t t = 0; t < n; t++)
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t j = 0; j < half; j++) {
+        const double a = x[(t * heads + h) * depth + j], b = x[(t * heads + h) * depth + j + half];
+        const double c = cosine[at[t] * half + j], d = sine[at[t] * half + j];
+        y[(t * heads + h) * depth + j] = a * c - b * d, y[(t * heads + h) * depth + j + half] = b * c + a * d;
+      }
+  close(got, 0, y, 1e-6, "rotated");
+  close(got, y.size(), doubles(x), 1e-6, "rotated back");
+}
+
+void embedding() {
+  section("embedding");
+  Random r(3);
+  const int64_t V = 11, h = 37, n = 60;
+  const Floats table = r.normals(V * h), dx = r.normals(n * h);
+  Ints ids(n);
+  for (auto &i : ids) i = (int32_t)r.below(V);
+  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+    Floats x = poison(n * h), dt(V * h);
+    sfx_tensor tt = tensor(table, {V, h}), tx = tensor(x, {n, h}), tdx = tensor(dx, {n, h}), tdt = tensor(dt, {V, h});
+    ok(k.embedding_forward(s, &tt, ids.data(), &tx), k);
+    ok(k.embedding_backward(s, &tdx, ids.data(), &tdt), k);
+    Ints bad = {(int32_t)V};
+    sfx_tensor row = tensor(x, {1, h});
+    check(k.embedding_forward(s, &tt, bad.data(), &row) == SFX_BAD_ARGUMENT, "an id outside is refused");
+    return joined({&x, &dt});
+  });
+  Doubles x(n * h), dt(V * h);
+  for (int64_t t = 0; t < n; t++)
+    for (int64_t j = 0; j < h; j++) x[t * h + j] = table[ids[t] * h + j], dt[ids[t] * h + j] += dx[t * h + j];
+  close(got, 0, x, 0, "x");
+  close(got, x.size(), dt, 1e-6, "dtable");
+}
+
+void router(int64_t experts, int32_t top_k) {
+  section("router E=" + std::to_string(experts) + " k=" + std::to_string(top_k));
+  Random r((uint64_t)experts);
+  const int64_t n = 40;
+  Floats logits = r.normals(n * experts);
+  for (int64_t e = 0; e < experts; e++) logits[e] = 1.0f;  // ties: the lowest ids
+  const Floats dw = r.normals(n * top_k);
+  Ints chosen(n * top_k);
+  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+    Ints index(n * top_k, -1);
+    Floats weight = poison(n * top_k), dl = poison(n * experts), ids(n * top_k);
+    sfx_tensor tl = tensor(logits, {n, experts}), tdl = tensor(dl, {n, experts});
+    ok(k.router_forward(s, &tl, top_k, index.data(), weight.data()), k);
+    ok(k.router_backward(s, dw.data(), index.data(), weight.data(), top_k, &tdl), k);
+    for (size_t i = 0; i < ids.size(); i++) ids[i] = (float)index[i];
+    chosen = index;
+    return joined({&weight, &dl, &ids});
+  });
+  for (int32_t j = 0; j < top_k; j++) check(chosen[j] == j, "ties go to the lower id");
+  Doubles ld = doubles(logits), w(n * top_k);
+  const auto loss = [&] {
+    double total = 0;
+    for (int64_t t = 0; t < n; t++) {
+      double sum = 0;
+      for (int32_t j = 0; j < top_k; j++) sum += std::exp(ld[t * experts + chosen[t * top_k + j]]);
+      for (int32_t j = 0; j < top_k; j++) w[t * top_k + j] = std::exp(ld[t * experts + chosen[t * top_k + j]]) / sum, total += w[t * top_k + j] * dw[t * top_k + j];
+    }
+    return total;
+  };
+  loss();
+  close(got, 0, w, 1e-6, "weights");
+  for (int64_t t = 0; t < n; t++)
+    for (int32_t j = 0; j + 1 < top_k; j++)
+      check(logits[t * experts + chosen[t * top_k + j]] >= logits[t * experts + chosen[t * top_k + j + 1]], "descending");
+  differences(ld, loss, got.data() + n * top_k, 1e-3, "dlogits", 200);
+}
+
+void optimiser(int64_t count) {
+  section("adamw " + std::to_string(count));
+  Random r((uint64_t)count);
+  const Floats p = r.normals(count), g = r.normals(count), m0 = r.normals(count, 0.1);
+  Floats v0 = r.normals(count, 0.1);
+  for (auto &x : v0) x *= x;
+  sfx_adamw_options o = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.5f, 0.271f, 0.003f};
+  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+    Floats m = m0, v = v0, out = poison(count);
+    ok(k.adamw(s, p.data(), g.data(), m.data(), v.data(), count, &o, out.data()), k);
+    Floats same = p, m2 = m0, v2 = v0;
+    ok(k.adamw(s, same.data(), g.data(), m2.data(), v2.data(), count, &o, same.data()), k);
+    check(same_bits(same, out), "in place");
+    double sum = -1;
+    ok(k.sum_squares(s, g.data(), count, &sum), k);
+    double expected = 0;
+    for (float x : g) expected += (double)x * x;
+    check(std::fabs(sum - expected) <= 1e-12 * (expected + 1), "sum of squares");
+    Floats bits(2);
+    std::memcpy(bits.data(), &sum, 8);
+    return joined({&out, &m, &v, &bits});
+  });
+  Doubles out(count);
+  for (int64_t i = 0; i < count; i++) {
+    const double grad = 0.5 * g[i], m = 0.9 * m0[i] + 0.1 * grad, v = 0.999 * v0[i] + 0.001 * grad * grad;
+    out[i] = p[i] * (1 - 1e-3 * 0.1) - 1e-3 * (m / 0.271) / (std::sqrt(v / 0.003) + 1e-8);
+  }
+  close(got, 0, out, 1e-6, "parameters");
+}
+
+}  // namespace
+
+void test_elementwise() {
+  for (int64_t h : {1, 16, 40, 128}) norm(h == 1 ? 1 : 70, h);
+  for (int64_t d : {2, 16, 24, 64}) rotary(33, 3, d);
+  embedding();
+  router(4, 2), router(1, 1), router(8, 1), router(32, 4), router(6, 6);
+  optimiser(1), optimiser(5000), optimiser(100003);
+}

@@ -1,0 +1,99 @@
+// Mixture of experts against float64 and finite differences, and independent of the batch.
+#include "harness.h"
+
+namespace {
+
+void one(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k, float limit) {
+  section("moe n=" + std::to_string(n) + " h=" + std::to_string(h) + " I=" + std::to_string(I) + " E=" + std::to_string(E) + " k=" + std::to_string(top_k));
+  Random r((uint64_t)(n + h + I + E));
+  const Floats x = r.normals(n * h), gu = r.normals(E * h * 2 * I, 1 / std::sqrt((double)h)), gub = r.normals(E * 2 * I, 0.3);
+  const Floats down = r.normals(E * I * h, 1 / std::sqrt((double)I)), downb = r.normals(E * h, 0.3), y0 = r.normals(n * h), dy = r.normals(n * h), dx0 = r.normals(n * h);
+  Floats weight(n * top_k);
+  Ints index(n * top_k);
+  for (int64_t t = 0; t < n; t++) {
+    Ints all(E);
+    for (int64_t e = 0; e < E; e++) all[e] = (int32_t)e;
+    double sum = 0;
+    for (int32_t j = 0; j < top_k; j++) {
+      std::swap(all[j], all[j + r.below(E - j)]);
+      index[t * top_k + j] = all[j];
+      sum += weight[t * top_k + j] = (float)(0.1 + r.uniform());
+    }
+    for (int32_t j = 0; j < top_k; j++) weight[t * top_k + j] /= (float)sum;
+  }
+  const Floats got = everywhere([&](const sfx_backend &b, sfx_stream *s) {
+    Floats y = y0, dx = dx0, dweight = poison(n * top_k), dgu(gu.size()), dgub(gub.size()), ddown(down.size()), ddownb(downb.size());
+    Floats saved = poison(b.moe_saved_bytes(n, h, I, E, top_k) / 4);
+    sfx_tensor tx = tensor(x, {n, h}), tg = tensor(gu, {E, h, 2 * I}), tgb = tensor(gub, {E, 2 * I}), td = tensor(down, {E, I, h}), tdb = tensor(downb, {E, h});
+    sfx_tensor ty = tensor(y, {n, h}), tdy = tensor(dy, {n, h}), tdx = tensor(dx, {n, h}), tdg = tensor(dgu, {E, h, 2 * I}), tdgb = tensor(dgub, {E, 2 * I});
+    sfx_tensor tdd = tensor(ddown, {E, I, h}), tddb = tensor(ddownb, {E, h});
+    ok(b.moe_forward(s, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, limit, &ty, saved.data()), b);
+    ok(b.moe_backward(s, &tdy, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, limit, saved.data(), &tdx, dweight.data(), &tdg, &tdgb, &tdd, &tddb), b);
+    // The same in two parts.
+    const int64_t cut = n / 3;
+    Floats y2 = y0, dx2 = dx0, dw2 = poison(n * top_k), dgu2(gu.size()), dgub2(gub.size()), ddown2(down.size()), ddownb2(downb.size());
+    sfx_tensor tdg2 = tensor(dgu2, {E, h, 2 * I}), tdgb2 = tensor(dgub2, {E, 2 * I}), tdd2 = tensor(ddown2, {E, I, h}), tddb2 = tensor(ddownb2, {E, h});
+    for (int part = 0; part < 2; part++) {
+      const int64_t from = part ? cut : 0, rows = part ? n - cut : cut;
+      const auto view = [&](Floats &f) {
+        sfx_tensor t = tensor(f, {rows, h});
+        t.data = f.data() + from * h;
+        return t;
+      };
+      sfx_tensor px = view(const_cast<Floats &>(x)), py = view(y2), pdy = view(const_cast<Floats &>(dy)), pdx = view(dx2);
+      Floats unsaved(b.moe_saved_bytes(rows, h, I, E, top_k) / 4 + 1);
+      ok(b.moe_forward(s, &px, index.data() + from * top_k, weight.data() + from * top_k, top_k, &tg, &tgb, &td, &tdb, limit, &py, unsaved.data()), b);
+      ok(b.moe_backward(s, &pdy, &px, index.data() + from * top_k, weight.data() + from * top_k, top_k, &tg, &tgb, &td, &tdb, limit, unsaved.data(), &pdx,
+                        dw2.data() + from * top_k, &tdg2, &tdgb2, &tdd2, &tddb2), b);
+    }
+    check(same_bits(y, y2) && same_bits(dx, dx2) && same_bits(dweight, dw2), "rows depend on their batch");
+    check(same_bits(dgu, dgu2) && same_bits(dgub, dgub2) && same_bits(ddown, ddown2) && same_bits(ddownb, ddownb2), "gradients depend on the split");
+    return joined({&y, &dx, &dweight, &dgu, &dgub, &ddown, &ddownb});
+  });
+  Doubles xd = doubles(x), wd = doubles(weight), gd = doubles(gu), gbd = doubles(gub), dd = doubles(down), dbd = doubles(downb), y(n * h);
+  const auto loss = [&] {
+    double total = 0;
+    for (int64_t t = 0; t < n; t++) {
+      for (int64_t j = 0; j < h; j++) y[t * h + j] = y0[t * h + j];
+      for (int32_t c = 0; c < top_k; c++) {
+        const int64_t e = index[t * top_k + c];
+        Doubles act(I);
+        for (int64_t i = 0; i < I; i++) {
+          double gate = gbd[e * 2 * I + 2 * i], up = gbd[e * 2 * I + 2 * i + 1];
+          for (int64_t j = 0; j < h; j++) gate += xd[t * h + j] * gd[(e * h + j) * 2 * I + 2 * i], up += xd[t * h + j] * gd[(e * h + j) * 2 * I + 2 * i + 1];
+          gate = std::min(gate, (double)limit), up = std::max(std::min(up, (double)limit), -(double)limit);
+          act[i] = (up + 1) * gate / (1 + std::exp(-1.702 * gate));
+        }
+        for (int64_t j = 0; j < h; j++) {
+          double o = dbd[e * h + j];
+          for (int64_t i = 0; i < I; i++) o += act[i] * dd[(e * I + i) * h + j];
+          y[t * h + j] += wd[t * top_k + c] * o;
+        }
+      }
+      for (int64_t j = 0; j < h; j++) total += y[t * h + j] * dy[t * h + j];
+    }
+    return total;
+  };
+  loss();
+  size_t at = 0;
+  close(got, at, y, 1e-5, "y"), at += y.size();
+  Floats dx(got.begin() + at, got.begin() + at + n * h);
+  for (size_t i = 0; i < dx.size(); i++) dx[i] -= dx0[i];
+  differences(xd, loss, dx.data(), 2e-3, "dx"), at += dx.size();
+  differences(wd, loss, got.data() + at, 2e-3, "dweight"), at += wd.size();
+  differences(gd, loss, got.data() + at, 2e-3, "dgate_up", 60), at += gd.size();
+  differences(gbd, loss, got.data() + at, 2e-3, "dgate_up_bias", 60), at += gbd.size();
+  differences(dd, loss, got.data() + at, 2e-3, "ddown", 60), at += dd.size();
+  differences(dbd, loss, got.data() + at, 2e-3, "ddown_bias", 60);
+}
+
+}  // namespace
+
+void test_moe() {
+  one(40, 24, 20, 4, 2, 7);
+  one(40, 24, 20, 4, 2, 0.5f);  // most entries clamped
+  one(1, 16, 16, 1, 1, 7);
+  one(30, 33, 5, 8, 3, 7);
+  one(70, 64, 64, 6, 2, 7);
+  one(3, 16, 8, 8, 1, 7);  // experts without tokens
+}
