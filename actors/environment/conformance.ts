@@ -33,7 +33,11 @@ export async function checkEnvironment(entry: EnvironmentEntry, o: ConformanceOp
   }
 
   // All at once, a step each in turn.
-  const together = seeds.map((seed) => ({ seed, run: trace(entry.create(o.options), seed, actionsFor(entry, seed, o), complain), lines: [] as string[] }));
+  const together = seeds.map((seed) => ({
+    seed,
+    run: trace(entry.create(o.options), seed, actionsFor(entry, seed, o), complain),
+    lines: [] as string[],
+  }));
   for (let live = together; live.length > 0; ) {
     const next = [];
     for (const one of live) {
@@ -56,17 +60,28 @@ function actionsFor(entry: EnvironmentEntry, seed: number, o: ConformanceOptions
     { text: 'x', toolCalls: [], finish: false },
     { text: 'x', toolCalls: [{ name: '__proto__', arguments: { constructor: null } }], finish: false },
   ];
-  const told = entry.demonstrate?.(seed, seed, { ...(o.options ? { options: o.options } : {}) }).messages.filter((m) => m.role === 'assistant') ?? [];
+  const told =
+    entry.demonstrate?.(seed, seed, { ...(o.options ? { options: o.options } : {}) }).messages.filter((m) => m.role === 'assistant') ?? [];
   return [...nonsense, ...told.map((m) => entry.chat.parse(m.content)), ...nonsense];
 }
 
-async function record(environment: Environment, seed: number, actions: readonly Action[], complain: (text: string) => void): Promise<string> {
+async function record(
+  environment: Environment,
+  seed: number,
+  actions: readonly Action[],
+  complain: (text: string) => void,
+): Promise<string> {
   const lines: string[] = [];
   for await (const line of trace(environment, seed, actions, complain)) lines.push(line);
   return lines.join('\n');
 }
 
-async function* trace(environment: Environment, seed: number, actions: readonly Action[], complain: (text: string) => void): AsyncGenerator<string> {
+async function* trace(
+  environment: Environment,
+  seed: number,
+  actions: readonly Action[],
+  complain: (text: string) => void,
+): AsyncGenerator<string> {
   const opening = await environment.reset({ seed });
   checkMessages(opening.observation, `seed ${seed}: reset`, complain);
   if (opening.observation.length === 0) complain(`seed ${seed}: reset observes nothing`);
@@ -88,10 +103,13 @@ async function* trace(environment: Environment, seed: number, actions: readonly 
 function checkStep(result: StepResult, where: string, complain: (text: string) => void): void {
   checkMessages(result.observation, where, complain);
   if (!Number.isFinite(result.reward)) complain(`${where}: the reward is ${result.reward}`);
-  if (typeof result.terminated !== 'boolean' || typeof result.truncated !== 'boolean') complain(`${where}: terminated and truncated are booleans`);
-  if (!(result.terminated || result.truncated) && result.observation.length === 0) complain(`${where}: the episode goes on, but nothing is observed`);
+  if (typeof result.terminated !== 'boolean' || typeof result.truncated !== 'boolean')
+    complain(`${where}: terminated and truncated are booleans`);
+  if (!(result.terminated || result.truncated) && result.observation.length === 0)
+    complain(`${where}: the episode goes on, but nothing is observed`);
   try {
-    if (JSON.stringify(structuredClone(result.info)) !== JSON.stringify(JSON.parse(JSON.stringify(result.info)))) complain(`${where}: info does not survive JSON`);
+    if (JSON.stringify(structuredClone(result.info)) !== JSON.stringify(JSON.parse(JSON.stringify(result.info))))
+      complain(`${where}: info does not survive JSON`);
   } catch (e) {
     complain(`${where}: info is not serialisable: ${String(e)}`);
   }

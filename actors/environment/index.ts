@@ -2,7 +2,8 @@
 import { desk, deskTokenizer } from './desk/index.ts';
 import { register } from './registry.ts';
 
-export { checkEnvironment, type ConformanceOptions } from './conformance.ts';
+export { EnvironmentActor } from './actor.ts';
+export { type ConformanceOptions, checkEnvironment } from './conformance.ts';
 export { EnvironmentHost, type EnvironmentHostOptions, type EnvironmentHostStats, type HostResetOptions } from './host.ts';
 export { type LatencyModel, parseLatency } from './latency.ts';
 export { CounterRandom, threefry } from './random.ts';

@@ -1,7 +1,7 @@
 /** The Jinja chat template of a tokenizer folder. Rendering only; what becomes of the text is chat.ts's business. */
 import { Template } from '@huggingface/jinja';
-import { ActorsError } from '../errors.ts';
 import type { Message } from '../environment/types.ts';
+import { ActorsError } from '../errors.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
 export class ChatTemplate {
@@ -38,7 +38,10 @@ export class ChatTemplate {
       });
     } catch (cause) {
       const roles = messages.map((m) => m.role).join(', ');
-      throw new ActorsError('SINKFLEX_CHAT_TEMPLATE', `the chat template cannot render [${roles}]: ${String(cause)}`, { cause, details: { roles } });
+      throw new ActorsError('SINKFLEX_CHAT_TEMPLATE', `the chat template cannot render [${roles}]: ${String(cause)}`, {
+        cause,
+        details: { roles },
+      });
     }
   }
 }

@@ -31,7 +31,8 @@ export class Chat {
     this.tokenizer = new Tokenizer(format);
     this.template = ChatTemplate.of(this.tokenizer);
     const end = o.endOfTurn ?? this.tokenizer.special('eos_token');
-    if (end === undefined) throw new ActorsError('SINKFLEX_TOKENIZER', 'no end of turn: tokenizer_config.json has no eos_token and none was passed');
+    if (end === undefined)
+      throw new ActorsError('SINKFLEX_TOKENIZER', 'no end of turn: tokenizer_config.json has no eos_token and none was passed');
     this.#endText = end;
     this.endOfTurn = this.tokenizer.id(end);
     this.stopIds = [this.endOfTurn];
@@ -60,7 +61,10 @@ export class Chat {
       // What the policy emitted ends with the end-of-turn token; a line feed after it, say, belongs to the suffix.
       const cut = at + this.#endText.length;
       if (at < 0 || !whole.startsWith(head.slice(0, cut))) {
-        throw new ActorsError('SINKFLEX_CHAT_TEMPLATE', `the chat template does not close an assistant's turn with ${this.#endText}, or changes earlier turns`);
+        throw new ActorsError(
+          'SINKFLEX_CHAT_TEMPLATE',
+          `the chat template does not close an assistant's turn with ${this.#endText}, or changes earlier turns`,
+        );
       }
       return this.tokenizer.encode(whole.slice(open ? at : cut));
     });

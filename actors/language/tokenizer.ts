@@ -51,7 +51,9 @@ export class Tokenizer {
     return this.#encoded.get(text, () => {
       const ids: (number | undefined)[] = this.#inner.encode(text, { add_special_tokens: false }).ids;
       if (ids.includes(undefined)) {
-        throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no id for part of ${JSON.stringify(text)}, and no unknown token`, { details: { text } });
+        throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no id for part of ${JSON.stringify(text)}, and no unknown token`, {
+          details: { text },
+        });
       }
       return Int32Array.from(ids as number[]);
     });
@@ -64,7 +66,8 @@ export class Tokenizer {
 
   id(token: string): number {
     const id = this.#inner.token_to_id(token);
-    if (id === undefined) throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no token ${JSON.stringify(token)}`, { details: { token } });
+    if (id === undefined)
+      throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no token ${JSON.stringify(token)}`, { details: { token } });
     return id;
   }
 

@@ -1,6 +1,6 @@
 /** The desk as an environment: takes turns, answers as tool or as user, keeps the budgets, and scores the end. */
 import type { Action, Environment, Message, ResetOptions, ResetResult, StepResult } from '../types.ts';
-import { solve, type Solution } from './solution.ts';
+import { type Solution, solve } from './solution.ts';
 import { type DeskSettings, type DeskTask, deskSettings, generateTask, rulesText } from './task.ts';
 import { CLOSING, REQUESTS, RESULT, TOOLS, type ToolName, USER } from './words.ts';
 import { DeskWorld, type UserRequest } from './world.ts';
@@ -96,7 +96,9 @@ class Episode {
     this.#counts.turns++;
     const call = action.toolCalls[0];
     if (action.malformed !== undefined || action.toolCalls.length > 1) {
-      return this.#pardon(action.text.startsWith('call') ? { role: 'tool', content: RESULT.notACall } : { role: 'user', content: USER.pardon });
+      return this.#pardon(
+        action.text.startsWith('call') ? { role: 'tool', content: RESULT.notACall } : { role: 'user', content: USER.pardon },
+      );
     }
     if (call) return this.#call(call.name, call.arguments);
     const closing = CLOSE.exec(action.text);

@@ -4,7 +4,21 @@
  */
 import { CounterRandom } from '../random.ts';
 import { amountOf } from './solution.ts';
-import { CLOSING, COLOURS, CONDITIONS, type Condition, PARTS, REQUESTS, RESULT, spoken, STANDINGS, type Standing, type Treatment, USER, USUAL_LIGHTS } from './words.ts';
+import {
+  CLOSING,
+  COLOURS,
+  type CONDITIONS,
+  type Condition,
+  PARTS,
+  REQUESTS,
+  RESULT,
+  STANDINGS,
+  type Standing,
+  spoken,
+  type Treatment,
+  USER,
+  USUAL_LIGHTS,
+} from './words.ts';
 
 /**
  * Mistakes with their rates at noise 1. Most are rare and some can be repaired, so that the right choice stays the more frequent one

@@ -7,7 +7,7 @@ import { deskTokenizer } from './tokenizer.ts';
 export { type DeskCounts, DeskEnvironment, type DeskRewardParts } from './environment.ts';
 export { MISTAKES, type Mistake } from './expert.ts';
 export { demonstrate, FIXED_POLICIES, type Played, play } from './play.ts';
-export { DEFAULT_LEVEL, type DeskSettings, deskSettings, type DeskTask, generateTask, LEVELS } from './task.ts';
+export { DEFAULT_LEVEL, type DeskSettings, type DeskTask, deskSettings, generateTask, LEVELS } from './task.ts';
 export { deskTokenizer } from './tokenizer.ts';
 
 type Options = Record<string, unknown>;

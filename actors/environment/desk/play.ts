@@ -1,6 +1,7 @@
 /** Whole episodes of scripted agents: demonstrations for the warm start, and the fixed policies that stand beside every score. */
-import type { Demonstration, DemonstrateOptions, Message } from '../types.ts';
+
 import { wordParser } from '../../language/index.ts';
+import type { DemonstrateOptions, Demonstration, Message } from '../types.ts';
 import { CLOSE, type DeskCounts, DeskEnvironment } from './environment.ts';
 import { agent, type Habits, NO_SLIPS, type Slips, slips } from './expert.ts';
 import type { DeskTask } from './task.ts';
@@ -13,7 +14,10 @@ export interface Played extends Demonstration {
 }
 
 /** Plays one task with a scripted agent. `habits` may look at the task: a fixed policy may know things that a policy cannot. */
-export function play(seed: number, o: { slips?: Slips; habits?: (task: DeskTask) => Habits; options?: Record<string, unknown> } = {}): Played {
+export function play(
+  seed: number,
+  o: { slips?: Slips; habits?: (task: DeskTask) => Habits; options?: Record<string, unknown> } = {},
+): Played {
   const environment = new DeskEnvironment(o.options);
   const { observation } = environment.reset({ seed });
   const messages: Message[] = observation.slice();

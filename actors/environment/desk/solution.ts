@@ -1,9 +1,11 @@
 /** The reference solution of a task: the steps that the rules call for, and the end of the world when they are replayed. */
 import { type DeskTask, halfOf } from './task.ts';
-import { type UserRequest, DeskWorld } from './world.ts';
 import { COLOURS, STANDINGS, type ToolName, type Treatment } from './words.ts';
+import { DeskWorld, type UserRequest } from './world.ts';
 
-export type ReferenceStep = { by: 'user'; request: UserRequest; dock?: number } | { by: 'agent'; tool: ToolName; args: Record<string, unknown> };
+export type ReferenceStep =
+  | { by: 'user'; request: UserRequest; dock?: number }
+  | { by: 'agent'; tool: ToolName; args: Record<string, unknown> };
 
 export interface Solution {
   steps: ReferenceStep[];

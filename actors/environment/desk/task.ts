@@ -1,7 +1,18 @@
 /** A task of the desk, drawn from a seed: rules, company data, and the caller's side of the world. Levels and knobs. */
 import { ActorsError, didYouMean } from '../../errors.ts';
 import { CounterRandom } from '../random.ts';
-import { COLOURS, type Colour, CONDITIONS, type Condition, PARTS, STANDINGS, type Standing, TREATMENTS, type Treatment, USUAL_LIGHTS } from './words.ts';
+import {
+  COLOURS,
+  CONDITIONS,
+  type Colour,
+  type Condition,
+  PARTS,
+  STANDINGS,
+  type Standing,
+  TREATMENTS,
+  type Treatment,
+  USUAL_LIGHTS,
+} from './words.ts';
 
 export interface DeskSettings {
   level: 1 | 2 | 3 | 4;

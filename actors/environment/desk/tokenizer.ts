@@ -2,7 +2,15 @@
 import type { TokenizerFiles } from '../../language/index.ts';
 import { deskWords } from './words.ts';
 
-export const SPECIALS = { pad: '<|pad|>', unk: '<|unk|>', end: '<|end|>', system: '<|system|>', user: '<|user|>', assistant: '<|assistant|>', tool: '<|tool|>' } as const;
+export const SPECIALS = {
+  pad: '<|pad|>',
+  unk: '<|unk|>',
+  end: '<|end|>',
+  system: '<|system|>',
+  user: '<|user|>',
+  assistant: '<|assistant|>',
+  tool: '<|tool|>',
+} as const;
 
 /** Only the assistant's turns carry an end mark, for it is what the policy emits to stop; other turns end where the next role begins. */
 const CHAT_TEMPLATE =

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { DeskTask } from './task.ts';
-import { type Part, PARTS, RESULT, type ToolName, USER } from './words.ts';
+import { PARTS, type Part, RESULT, type ToolName, USER } from './words.ts';
 
 export interface Outcome {
   text: string;

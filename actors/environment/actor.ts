@@ -1,0 +1,5 @@
+/** The environment host as an actor. Importing it starts nothing; `spawn(EnvironmentActor, { args: [{ environment: 'desk' }] })` does. */
+import { defineActor } from '../../runtime/index.ts';
+import { EnvironmentHost } from './host.ts';
+
+export const EnvironmentActor = defineActor(import.meta.url, 'EnvironmentActor', EnvironmentHost);
