@@ -93,7 +93,10 @@ export class RolloutPool {
   }
 
   #failed(by: { retired: boolean }, job: Job, e: unknown): void {
-    if (job.signal.aborted) return job.reject(job.signal.reason);
+    if (job.signal.aborted) {
+      job.reject(job.signal.reason);
+      return;
+    }
     const spent = isSinkflexError(e) && e.code === 'SINKFLEX_ACTOR_FAILED';
     if (spent) by.retired = true;
     if (spent && this.#workers.every((w) => w.retired)) {
@@ -101,7 +104,10 @@ export class RolloutPool {
       for (const q of [job, ...queued]) q.reject(e);
       return;
     }
-    if (!spent && !isLoss(e)) return job.reject(e);
+    if (!spent && !isLoss(e)) {
+      job.reject(e);
+      return;
+    }
     job.onLost?.();
     // In front: an earlier task must not fall behind those that were admitted after it.
     this.#waiting.unshift(job);

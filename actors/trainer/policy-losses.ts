@@ -58,7 +58,7 @@ export function policyLoss(name: string): PolicyLoss {
 }
 
 function clip(x: number, low: number, high: number): number {
-  return x < low ? low : x > high ? high : x;
+  return Math.min(high, Math.max(low, x));
 }
 
 /** -min(rho A, rho_bar A), with max(that, ...) bounded by -c A where A < 0. */
