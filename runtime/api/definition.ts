@@ -1,0 +1,95 @@
+// defineActor: a class under a registered id. The id names a module and an export of the program; it is all that ever names code, and
+// workers load it from the program's own modules.
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { RuntimeFailure } from './errors.ts';
+import type { ActorClass, ActorDefinition } from './types.ts';
+
+/** What the runtime knows of a definition. */
+export interface Definition extends ActorDefinition<ActorClass> {
+  readonly module: string;
+  readonly type: ActorClass;
+  readonly methods: readonly string[];
+}
+
+const reserved = new Set(['constructor', 'start', 'stop']);
+const forbidden = new Set(['then', 'toJSON']);
+
+function packageOf(file: string): { folder: string; name: string } {
+  for (let folder = dirname(file); ; folder = dirname(folder)) {
+    const path = join(folder, 'package.json');
+    if (existsSync(path)) {
+      const { name } = JSON.parse(readFileSync(path, 'utf8')) as { name?: unknown };
+      if (typeof name === 'string') return { folder, name };
+    }
+    if (dirname(folder) === folder) return { folder: dirname(file), name: 'main' };
+  }
+}
+
+const packages = new Map<string, { folder: string; name: string }>();
+
+/** `<package>/<module without extension>#<export>`; the same from the sources and from a build folder. */
+function idOf(module: string, exportName: string): string {
+  if (!module.startsWith('file:')) return `${module}#${exportName}`;
+  const file = fileURLToPath(module);
+  let found = packages.get(dirname(file));
+  if (found === undefined) {
+    found = packageOf(file);
+    packages.set(dirname(file), found);
+  }
+  const path = relative(found.folder, file).split(sep).join('/');
+  return `${found.name}/${path.replace(/^dist\//, '').replace(/\.[cm]?[jt]s$/, '')}#${exportName}`;
+}
+
+/** The public methods of a class and its ancestors; what a handle answers and what a host runs. */
+function methodsOf(type: ActorClass): string[] {
+  const names = new Set<string>();
+  for (let prototype = type.prototype as object; prototype !== null && prototype !== Object.prototype; prototype = Object.getPrototypeOf(prototype)) {
+    for (const name of Object.getOwnPropertyNames(prototype)) {
+      const property = Object.getOwnPropertyDescriptor(prototype, name);
+      if (!reserved.has(name) && typeof property?.value === 'function') names.add(name);
+    }
+  }
+  return [...names].sort();
+}
+
+/**
+ * Makes a class an actor. Export the result under the name given, from a module that starts nothing when it is imported.
+ *
+ * @example
+ * export const Counter = defineActor(import.meta.url, 'Counter', class {
+ *   #n = 0;
+ *   add(by: number) { return (this.#n += by); }
+ * });
+ */
+export function defineActor<C extends ActorClass>(module: string, exportName: string, type: C): ActorDefinition<C> {
+  if (typeof module !== 'string' || !URL.canParse(module)) throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'the first argument of defineActor is import.meta.url');
+  if (typeof exportName !== 'string' || exportName === '') throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'the second argument of defineActor is the name of the export');
+  if (typeof type !== 'function') throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `the third argument of defineActor is a class (${exportName})`);
+  const methods = methodsOf(type);
+  const bad = methods.find((name) => forbidden.has(name));
+  if (bad !== undefined) throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `actor ${exportName} declares ${bad}(), which would make its handle look like something else`);
+  const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods };
+  return Object.freeze(definition) as unknown as ActorDefinition<C>;
+}
+
+export function definitionOf(value: unknown): Definition {
+  const definition = value as Partial<Definition> | null | undefined;
+  if (typeof definition !== 'object' || definition === null || typeof definition.id !== 'string' || typeof definition.type !== 'function' || !Array.isArray(definition.methods)) {
+    throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'this is not the value of defineActor');
+  }
+  return definition as Definition;
+}
+
+/** The class behind a registered id, loaded in a worker. */
+export async function loadDefinition(module: string, exportName: string, id: string): Promise<Definition> {
+  const loaded = (await import(module)) as Record<string, unknown>;
+  const value = Object.hasOwn(loaded, exportName) ? loaded[exportName] : undefined;
+  if (value === undefined) {
+    throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `${module} exports no ${exportName}: export the value of defineActor under the name given to it`);
+  }
+  const definition = definitionOf(value);
+  if (definition.id !== id) throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `${exportName} of ${module} is registered as ${definition.id}, not ${id}`);
+  return definition;
+}

@@ -1,0 +1,138 @@
+// The typed errors of the actor runtime: every failure that a caller can see, with a stable code, and the table of all codes.
+import { SinkflexError } from '../../kernels/index.ts';
+
+/** Every error code of runtime/, with what a caller can do about it. docs/errors.md lists the same set. */
+export const runtimeErrorCodes = {
+  SINKFLEX_ACTOR_DIED: 'The actor is gone; details say how it ended and whether the call may have run. Spawn it with maxRestarts, or call again.',
+  SINKFLEX_ACTOR_FAILED: 'The constructor failed, or the restart budget is spent: read the cause, then raise maxRestarts or fix the actor.',
+  SINKFLEX_ACTOR_BUSY: 'The mailbox (maxPending) or the channel (maxInFlightBytes) is full: await earlier calls first, or raise the limit.',
+  SINKFLEX_CALL_TIMEOUT: 'The deadline passed before the answer: raise timeoutMs, or look at what the actor is doing.',
+  SINKFLEX_CALL_ABORTED: 'The AbortSignal of the call (or of the call around it) was aborted.',
+  SINKFLEX_METHOD_FAILED: 'The method threw an error that is not a SinkflexError; name, message and stack are those of the actor.',
+  SINKFLEX_UNKNOWN_METHOD: 'The actor does not declare that method: caller and actor run different code, or the name is reserved.',
+  SINKFLEX_UNKNOWN_ACTOR: 'No actor has that id in this run.',
+  SINKFLEX_NOT_SERIALIZABLE: 'Pass plain data, Map, Set, Date, bigint (64 bits), typed arrays, errors, handles and refs; no functions, symbols or cycles.',
+  SINKFLEX_BAD_DEFINITION: 'Export the value of defineActor under the name that it was given, from a module that starts nothing when imported.',
+  SINKFLEX_BAD_OPTION: 'Correct the option that the message names.',
+  SINKFLEX_NOT_INITIALISED: 'Call init() first.',
+  SINKFLEX_ALREADY_INITIALISED: 'init() was called before: shutdown() ends the run, then init() may be called again.',
+  SINKFLEX_SHUT_DOWN: 'The runtime was shut down while this was under way.',
+  SINKFLEX_DRIVER_ONLY: 'Call this in the program that called init(), not inside an actor.',
+  SINKFLEX_OBJECT_RELEASED: 'The ref was released before it was used: keep the ref until its last user is done.',
+  SINKFLEX_OBJECT_LOST: 'The worker that owned the value is gone: make the value again.',
+  SINKFLEX_AUTHENTICATION_FAILED: 'The peer does not know the token of this run: it belongs to another run.',
+  SINKFLEX_PROTOCOL: 'The peer sent bytes that are not a frame of this protocol; the connection was closed.',
+} as const;
+
+export type RuntimeErrorCode = keyof typeof runtimeErrorCodes;
+
+/** How one incarnation of an actor ended. Plain data. */
+export interface Death {
+  incarnation: number;
+  /** What ended it: its process or thread went away, its constructor or start() threw, kill() or shutdown() was called. */
+  reason: 'exit' | 'constructor' | 'killed' | 'shutdown';
+  exitCode?: number;
+  signal?: string;
+  /** Last lines that its worker wrote to stderr, oldest first. */
+  lastStderr: string[];
+  /** The error that ended it (unhandled rejection, exception, constructor), if known. */
+  cause?: unknown;
+}
+
+function describeEnd(death: Death): string {
+  if (death.reason === 'killed') return 'was killed';
+  if (death.reason === 'shutdown') return 'was ended by shutdown';
+  const cause = death.cause instanceof Error ? `: ${death.cause.message}` : '';
+  if (death.reason === 'constructor') return `failed in its constructor${cause}`;
+  const how = death.signal !== undefined ? `signal ${death.signal}` : `exit code ${death.exitCode ?? 'unknown'}`;
+  const stderr = cause === '' && death.lastStderr.length > 0 ? `; last line on stderr: ${death.lastStderr.at(-1)}` : '';
+  return `died (${how})${cause}${stderr}`;
+}
+
+/** The incarnation that was to answer is gone. `mayHaveRun`: the method may have run, in part or in whole. */
+export class ActorDiedError extends SinkflexError {
+  constructor(actor: string, death: Death, mayHaveRun: boolean) {
+    const doubt = mayHaveRun ? 'the call may have run' : 'the call did not run';
+    super('SINKFLEX_ACTOR_DIED', `actor ${actor} (incarnation ${death.incarnation}) ${describeEnd(death)}; ${doubt}`, {
+      ...(death.cause === undefined ? {} : { cause: death.cause }),
+      details: {
+        actor,
+        incarnation: death.incarnation,
+        reason: death.reason,
+        exitCode: death.exitCode,
+        signal: death.signal,
+        lastStderr: death.lastStderr,
+        mayHaveRun,
+      },
+    });
+    this.name = 'ActorDiedError';
+  }
+  get incarnation(): number {
+    return this.details?.incarnation as number;
+  }
+  get exitCode(): number | undefined {
+    return this.details?.exitCode as number | undefined;
+  }
+  get signal(): string | undefined {
+    return this.details?.signal as string | undefined;
+  }
+  get lastStderr(): string[] {
+    return (this.details?.lastStderr as string[] | undefined) ?? [];
+  }
+  get mayHaveRun(): boolean {
+    return this.details?.mayHaveRun as boolean;
+  }
+}
+
+/** The actor will not come back: its constructor failed, or it died more often than its budget allows. */
+export class ActorFailedError extends SinkflexError {
+  constructor(actor: string, death: Death, restarts: number) {
+    const spent = restarts > 0 ? ` after ${restarts} restart${restarts === 1 ? '' : 's'}; its restart budget is spent` : '';
+    super('SINKFLEX_ACTOR_FAILED', `actor ${actor} ${describeEnd(death)}${spent}`, {
+      cause: death.cause ?? new ActorDiedError(actor, death, false),
+      details: { actor, incarnation: death.incarnation, reason: death.reason, restarts, lastStderr: death.lastStderr, mayHaveRun: false },
+    });
+    this.name = 'ActorFailedError';
+  }
+}
+
+export class CallTimeoutError extends SinkflexError {
+  constructor(what: string, timeoutMs: number, mayHaveRun: boolean) {
+    const doubt = mayHaveRun ? 'it may have run' : 'it did not run';
+    super('SINKFLEX_CALL_TIMEOUT', `${what} did not answer within ${Math.round(timeoutMs)} ms; ${doubt}`, { details: { timeoutMs, mayHaveRun } });
+    this.name = 'CallTimeoutError';
+  }
+}
+
+export class CallAbortedError extends SinkflexError {
+  constructor(what: string, mayHaveRun: boolean, cause?: unknown) {
+    super('SINKFLEX_CALL_ABORTED', `${what} was aborted; ${mayHaveRun ? 'it may have run' : 'it did not run'}`, {
+      ...(cause === undefined ? {} : { cause }),
+      details: { mayHaveRun },
+    });
+    this.name = 'CallAbortedError';
+  }
+}
+
+export class ActorBusyError extends SinkflexError {
+  constructor(message: string, details: Record<string, unknown>) {
+    super('SINKFLEX_ACTOR_BUSY', message, { details: { ...details, mayHaveRun: false } });
+    this.name = 'ActorBusyError';
+  }
+}
+
+/** What a method threw, if that was no SinkflexError: same name and message, the actor's stack; own fields are in `details`. */
+export class RemoteError extends SinkflexError {
+  constructor(name: string, message: string, options: { cause?: unknown; details?: Record<string, unknown> } = {}) {
+    super('SINKFLEX_METHOD_FAILED', message, options);
+    this.name = name;
+  }
+}
+
+/** Any other failure of the runtime; `code` says which. */
+export class RuntimeFailure extends SinkflexError {
+  constructor(code: RuntimeErrorCode, message: string, options: { cause?: unknown; details?: Record<string, unknown> } = {}) {
+    super(code, message, options);
+    this.name = 'RuntimeFailure';
+  }
+}

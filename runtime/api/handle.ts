@@ -1,0 +1,81 @@
+// Handles: plain objects with one function a declared method, so that nothing else (then, toJSON, symbols) looks like a method.
+import { registerWireClass } from '../wire/index.ts';
+import type { ActorClient } from '../worker/client.ts';
+import { session } from '../worker/session.ts';
+import { RuntimeFailure } from './errors.ts';
+import type { CallOptions } from './types.ts';
+
+/** Base of every handle's prototype; its state is not visible as properties. */
+export class Handle {
+  readonly #client: ActorClient;
+  readonly #kind: string;
+  readonly #methods: readonly string[];
+  readonly #options: CallOptions | undefined;
+
+  constructor(client: ActorClient, kind: string, methods: readonly string[], options?: CallOptions) {
+    this.#client = client;
+    this.#kind = kind;
+    this.#methods = methods;
+    this.#options = options;
+  }
+
+  static call(handle: Handle, method: string, args: unknown[]): unknown {
+    return handle.#client.call(method, args, handle.#options);
+  }
+  static client(handle: Handle): ActorClient {
+    return handle.#client;
+  }
+  static write(handle: Handle): unknown[] {
+    return [handle.#client.id, handle.#client.name, handle.#kind, handle.#methods];
+  }
+  static withOptions(handle: Handle, options: CallOptions): Handle {
+    return makeHandle(handle.#client, handle.#kind, handle.#methods, { ...handle.#options, ...options });
+  }
+}
+
+type HandleClass = new (client: ActorClient, kind: string, methods: readonly string[], options?: CallOptions) => Handle;
+const classes = new Map<string, HandleClass>();
+
+function classFor(kind: string, methods: readonly string[]): HandleClass {
+  const key = `${kind}(${methods.join()})`;
+  let type = classes.get(key);
+  if (type === undefined) {
+    type = class extends Handle {};
+    Object.defineProperty(type, 'name', { value: `${kind}Handle` });
+    for (const method of methods) {
+      Object.defineProperty(type.prototype, method, {
+        value(this: Handle, ...args: unknown[]): unknown {
+          return Handle.call(this, method, args);
+        },
+        enumerable: true,
+      });
+    }
+    classes.set(key, type);
+  }
+  return type;
+}
+
+export function makeHandle(client: ActorClient, kind: string, methods: readonly string[], options?: CallOptions): Handle {
+  return new (classFor(kind, methods))(client, kind, methods, options);
+}
+
+const MAX_METHODS = 1000;
+const name = /^[^\0]{1,200}$/;
+
+registerWireClass(
+  'handle',
+  Handle,
+  (handle) => Handle.write(handle),
+  (data) => {
+    const [id, actorName, kind, methods] = Array.isArray(data) ? (data as unknown[]) : [];
+    const valid =
+      typeof id === 'number' &&
+      typeof actorName === 'string' &&
+      typeof kind === 'string' &&
+      Array.isArray(methods) &&
+      methods.length <= MAX_METHODS &&
+      methods.every((method) => typeof method === 'string' && name.test(method) && method !== 'then' && method !== 'toJSON' && method !== 'constructor');
+    if (!valid) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a handle that is none');
+    return makeHandle(session().client(id, actorName), kind, methods as string[]);
+  },
+);

@@ -1,0 +1,30 @@
+// What a user of the runtime types.
+export { defineActor } from './definition.ts';
+export {
+  ActorBusyError,
+  ActorDiedError,
+  ActorFailedError,
+  CallAbortedError,
+  CallTimeoutError,
+  type Death,
+  RemoteError,
+  type RuntimeErrorCode,
+  RuntimeFailure,
+  runtimeErrorCodes,
+} from './errors.ts';
+export { currentActor, get, init, kill, listActors, onActorChange, put, ready, shutdown, spawn, wait, withOptions } from './runtime.ts';
+export type {
+  ActorClass,
+  ActorDefinition,
+  ActorHandle,
+  ActorInfo,
+  ActorOutput,
+  AnyHandle,
+  CallOptions,
+  CurrentActor,
+  HandleOf,
+  InitOptions,
+  Isolation,
+  ObjectRef,
+  SpawnOptions,
+} from './types.ts';

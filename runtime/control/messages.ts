@@ -1,0 +1,74 @@
+// What an agent and its workers tell each other, over the link that only parent and child have. Never on the path of a call.
+import type { Isolation } from '../api/types.ts';
+import type { ErrorData } from '../wire/index.ts';
+
+/** Everything an agent needs to start any incarnation of an actor. Plain data. */
+export interface ActorSpec {
+  actor: number;
+  name: string;
+  kind: string;
+  /** Registered id of the definition, checked after the module is loaded. */
+  definition: string;
+  /** URL and export that the definition named; from this program's own modules, never from a peer. */
+  module: string;
+  exportName: string;
+  methods: string[];
+  args: { header: Uint8Array; sections: Uint8Array };
+  isolation: Isolation;
+  cpus: number;
+  maxRestarts: number;
+  restartWindowMs: number;
+  restartBackoffMs: number;
+  maxConcurrency: number;
+  maxPending: number;
+  env: Record<string, string>;
+}
+
+/** A Death whose cause is plain data. */
+export interface DeathData {
+  incarnation: number;
+  reason: 'exit' | 'constructor' | 'killed' | 'shutdown';
+  exitCode?: number;
+  signal?: string;
+  lastStderr: string[];
+  cause?: ErrorData;
+}
+
+/** Where an actor is. `down`: between incarnations; calls wait. */
+export interface Place {
+  actor: number;
+  status: 'alive' | 'down' | 'dead';
+  incarnation: number;
+  worker: number;
+  name: string;
+  /** How the last ended incarnation ended. */
+  death?: DeathData;
+  /** Dead by its own fault: budget spent or constructor failed. */
+  failed: boolean;
+  restarts: number;
+}
+
+export type ToAgent =
+  | { t: 'ready' }
+  | { t: 'resolve'; actor: number }
+  | { t: 'spawn'; spec: ActorSpec }
+  | { t: 'kill'; actor: number; restart: boolean; request: number }
+  | { t: 'started'; actor: number; incarnation: number }
+  | { t: 'ended'; actor: number; incarnation: number; reason: 'constructor' | 'killed'; error?: ErrorData }
+  | { t: 'fatal'; error: ErrorData };
+
+export type FromAgent =
+  | { t: 'start'; spec: ActorSpec; incarnation: number }
+  | { t: 'stop'; actor: number; incarnation: number; graceMs: number }
+  | { t: 'place'; place: Place }
+  | { t: 'killed'; request: number };
+
+/** What a worker is told at its birth, over the same link: the token is never in an argument list or the environment. */
+export interface WorkerBirth {
+  worker: number;
+  folder: string;
+  token: Uint8Array;
+  agentPid: number;
+  isolation: Isolation;
+  maxInFlightBytes: number;
+}

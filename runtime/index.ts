@@ -1,0 +1,2 @@
+// The public face of the actor runtime: actors in processes, threads or shared workers, direct typed calls between them, supervision.
+export * from './api/index.ts';

@@ -1,0 +1,41 @@
+// The folder of one run, where its workers' sockets are: only this user can enter it. Its name says which process made it, so that the
+// next start can remove what a killed run left behind.
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { os } from '../../kernels/index.ts';
+
+const PREFIX = 'sinkflex-';
+const pattern = /^sinkflex-(\d+)-([0-9A-Za-z.]+)-[0-9A-Za-z]{6}$/;
+/** A socket's path has room for 107 bytes; '/<worker>.sock' needs up to 16. */
+const MAX_PATH = 90;
+
+function base(): string {
+  const preferred = tmpdir();
+  return preferred.length + 45 <= MAX_PATH ? preferred : '/tmp';
+}
+
+/** Made with mode 0700. */
+export function makeRunFolder(): string {
+  const start = os.processStartTime(process.pid) ?? '0';
+  return mkdtempSync(join(base(), `${PREFIX}${process.pid}-${start}-`));
+}
+
+/** Removes the folders of runs whose process is gone. Answers their names. */
+export function sweepRunFolders(): string[] {
+  const swept: string[] = [];
+  const folder = base();
+  for (const name of readdirSync(folder)) {
+    const match = pattern.exec(name);
+    if (match === null) continue;
+    if ((os.processStartTime(Number(match[1])) ?? '') === match[2]) continue;
+    try {
+      if (statSync(join(folder, name)).uid !== process.getuid?.()) continue;
+      rmSync(join(folder, name), { recursive: true, force: true });
+      swept.push(name);
+    } catch {
+      // Another start is sweeping it.
+    }
+  }
+  return swept;
+}

@@ -1,0 +1,182 @@
+// ObjectRef: a value that is, or will be, somewhere. One object is the whole life of a call at its caller: the entry in the table of
+// unanswered calls, the promise (made only when somebody waits), and what can be passed on.
+import { RuntimeFailure } from '../api/errors.ts';
+import type { ObjectRef } from '../api/types.ts';
+import { Encoded, decodeAlone } from '../wire/index.ts';
+
+export const PENDING = 0;
+export const VALUE = 1;
+export const FAILED = 2;
+export const RELEASED = 3;
+
+/** What a ref needs of its worker: only when it is somebody else's value, or is lent out. */
+export interface Keeper {
+  readonly worker: number;
+  fetch(ref: Ref): void;
+  giveBack(owner: number, id: number): void;
+  /** Others still hold it. */
+  isLent(id: number): boolean;
+}
+
+/** The call that a pending ref stands for. */
+export interface PendingCall {
+  /** Called once when the ref settles: clears timers and listeners. */
+  settled(): void;
+}
+
+const unobserved = new FinalizationRegistry<string>((what) => {
+  process.stderr.write(`[sinkflex] a failed call was never awaited: ${what}\n`);
+});
+const borrowedGone = new FinalizationRegistry<{ keeper: Keeper; owner: number; id: number }>(({ keeper, owner, id }) => keeper.giveBack(owner, id));
+
+export class Ref implements ObjectRef<unknown> {
+  state = PENDING;
+  /** The value, the error, or (put) its bytes. */
+  value: unknown = undefined;
+  #resolve: ((value: unknown) => void) | undefined = undefined;
+  #reject: ((error: unknown) => void) | undefined = undefined;
+  #promise: Promise<unknown> | undefined = undefined;
+  #observed = false;
+  /** Owned by another worker: ask there. */
+  readonly borrowed: { keeper: Keeper; owner: number; id: number } | undefined;
+  #asked = false;
+  /** This worker let go of it; it may still be lent. */
+  #released = false;
+  /** Number among the values that this worker lends; 0: never lent. */
+  id = 0;
+  keeper: Keeper | undefined = undefined;
+  // The unanswered call, if it is one. Plain fields: this is the hot path.
+  client: unknown = undefined;
+  connection: unknown = undefined;
+  incarnation = 0;
+  callId = 0;
+  bytes = 0;
+  method = '';
+  guard: PendingCall | undefined = undefined;
+  /** Refs among the arguments, kept from collection until the callee has had its chance to fetch them. */
+  holds: readonly Ref[] | undefined = undefined;
+  onSettled: ((ref: Ref) => void)[] | undefined = undefined;
+
+  constructor(borrowed?: { keeper: Keeper; owner: number; id: number }) {
+    this.borrowed = borrowed;
+    if (borrowed !== undefined) borrowedGone.register(this, borrowed, this);
+  }
+
+  resolve(value: unknown): void {
+    if (this.state !== PENDING) return;
+    this.state = VALUE;
+    this.value = value;
+    this.#settle();
+    this.#resolve?.(value);
+  }
+
+  reject(error: unknown): void {
+    if (this.state !== PENDING) return;
+    this.state = FAILED;
+    this.value = error;
+    this.#settle();
+    if (this.#reject !== undefined) this.#reject(error);
+    else if (!this.#observed) unobserved.register(this, (error as Error).message ?? String(error), this);
+  }
+
+  #settle(): void {
+    this.guard?.settled();
+    this.guard = undefined;
+    this.holds = undefined;
+    this.client = undefined;
+    this.connection = undefined;
+    const listeners = this.onSettled;
+    if (listeners !== undefined) {
+      this.onSettled = undefined;
+      for (const listener of listeners) listener(this);
+    }
+  }
+
+  /** Calls back when there is a value or an error, also for borrowed refs. */
+  whenSettled(listener: (ref: Ref) => void): void {
+    this.#markObserved();
+    if (this.state !== PENDING) listener(this);
+    else {
+      this.onSettled = this.onSettled === undefined ? [listener] : [...this.onSettled, listener];
+      this.#ask();
+    }
+  }
+
+  #ask(): void {
+    if (this.borrowed === undefined || this.#asked || this.state !== PENDING) return;
+    this.#asked = true;
+    this.borrowed.keeper.fetch(this);
+  }
+
+  #markObserved(): void {
+    if (this.#observed) return;
+    this.#observed = true;
+    if (this.state === FAILED) unobserved.unregister(this);
+  }
+
+  /** The value itself. Only when state is VALUE. */
+  read(): unknown {
+    return this.value instanceof Encoded ? decodeAlone(this.value) : this.value;
+  }
+
+  promise(): Promise<unknown> {
+    this.#markObserved();
+    if (this.#released) return Promise.reject(released());
+    if (this.#promise !== undefined) return this.#promise;
+    if (this.state === VALUE) return Promise.resolve(this.read());
+    if (this.state === FAILED) return Promise.reject(this.value);
+    this.#promise = new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+    this.#ask();
+    return this.#promise;
+  }
+
+  // biome-ignore lint/suspicious/noThenProperty: a ref is a PromiseLike by design
+  then<A = unknown, B = never>(
+    onFulfilled?: ((value: unknown) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return this.promise().then(onFulfilled, onRejected);
+  }
+
+  catch<R = never>(onRejected?: ((reason: unknown) => R | PromiseLike<R>) | null): Promise<unknown> {
+    return this.promise().catch(onRejected);
+  }
+
+  finally(onFinally?: (() => void) | null): Promise<unknown> {
+    return this.promise().finally(onFinally);
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#markObserved();
+    if (this.borrowed !== undefined) {
+      borrowedGone.unregister(this);
+      this.borrowed.keeper.giveBack(this.borrowed.owner, this.borrowed.id);
+    } else if (this.id !== 0 && this.keeper?.isLent(this.id)) return;
+    this.#drop();
+  }
+
+  /** The last borrower gave it back. */
+  noLongerLent(): void {
+    if (this.#released) this.#drop();
+  }
+
+  #drop(): void {
+    if (this.state === PENDING) this.reject(released());
+    this.state = RELEASED;
+    this.value = undefined;
+    this.#promise = undefined;
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
+
+function released(): RuntimeFailure {
+  return new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', 'the ref was released');
+}

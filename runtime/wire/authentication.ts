@@ -1,0 +1,65 @@
+// Mutual proof that both ends know the token of the run, before a single byte is decoded. The token never travels.
+//   caller -> listener   magic 'SFXA', u32 caller's worker, 16 bytes nonce
+//   listener -> caller   16 bytes nonce, HMAC(token, 'listener' | both hellos)
+//   caller -> listener   HMAC(token, 'caller' | both hellos)
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { RuntimeFailure } from '../api/errors.ts';
+
+const MAGIC = 0x41584653;
+const NONCE = 16;
+const PROOF = 32;
+export const HELLO_BYTES = 4 + 4 + NONCE;
+export const REPLY_BYTES = NONCE + PROOF;
+export const PROOF_BYTES = PROOF;
+
+function proof(token: Buffer, role: 'caller' | 'listener', hello: Buffer, nonce: Buffer, listener: number): Buffer {
+  return createHmac('sha256', token).update(role).update(hello).update(nonce).update(String(listener)).digest();
+}
+
+function refused(what: string): RuntimeFailure {
+  return new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', what);
+}
+
+export interface CallerSide {
+  hello: Buffer;
+  /** Checks the listener's reply; answers the proof to send. */
+  answer(reply: Buffer): Buffer;
+}
+
+export function callerSide(token: Buffer, self: number, listener: number): CallerSide {
+  const hello = Buffer.alloc(HELLO_BYTES);
+  hello.writeUInt32LE(MAGIC, 0);
+  hello.writeUInt32LE(self, 4);
+  randomBytes(NONCE).copy(hello, 8);
+  return {
+    hello,
+    answer(reply) {
+      const nonce = reply.subarray(0, NONCE);
+      if (!timingSafeEqual(reply.subarray(NONCE, REPLY_BYTES), proof(token, 'listener', hello, nonce, listener))) {
+        throw refused(`worker ${listener} does not know the token of this run`);
+      }
+      return proof(token, 'caller', hello, nonce, listener);
+    },
+  };
+}
+
+export interface ListenerSide {
+  caller: number;
+  reply: Buffer;
+  /** Checks the caller's proof. */
+  check(answer: Buffer): void;
+}
+
+export function listenerSide(token: Buffer, self: number, hello: Buffer): ListenerSide {
+  if (hello.readUInt32LE(0) !== MAGIC) throw refused('the caller does not speak this protocol');
+  const caller = hello.readUInt32LE(4);
+  const own = Buffer.from(hello);
+  const nonce = randomBytes(NONCE);
+  return {
+    caller,
+    reply: Buffer.concat([nonce, proof(token, 'listener', own, nonce, self)]),
+    check(answer) {
+      if (!timingSafeEqual(answer, proof(token, 'caller', own, nonce, self))) throw refused(`a caller that says it is worker ${caller} does not know the token of this run`);
+    },
+  };
+}

@@ -1,0 +1,135 @@
+// One channel between two workers: messages of one event-loop turn leave in one frame, answers come back to the calls that wait for
+// them. Knows nothing of actors; what a message means is the handler's affair.
+import { RuntimeFailure } from '../api/errors.ts';
+import { Decoder, Encoder, type HeaderSink } from './codec.ts';
+import { FrameReader, PREFIX_BYTES, writePrefix } from './frame.ts';
+import { EMPTY } from './sections.ts';
+
+/** What carries the bytes: a socket, or a loop back into the same worker. */
+export interface Transport {
+  /** True when the bytes are no longer needed: the buffers may be written again. */
+  write(chunks: Buffer[]): boolean;
+  /** Begins to deliver. */
+  open(onData: (chunk: Buffer) => void, onClose: () => void): void;
+  /** Ends the connection after what was written. */
+  close(): void;
+}
+
+export interface ChannelHandler {
+  onMessage(channel: Channel, message: unknown[]): void;
+  onClose(channel: Channel, error: Error | undefined): void;
+}
+
+const BLOCK = 64 * 1024;
+/** A turn that writes more than this sends what it has, so that the peer starts early and blocks stay small. */
+const EARLY_FLUSH = 512 * 1024;
+
+export class Channel implements HeaderSink {
+  /** Number of the worker at the other end. */
+  readonly peer: number;
+  closed = false;
+  #transport: Transport;
+  #handler: ChannelHandler;
+  #encoder = new Encoder();
+  #decoder = new Decoder();
+  #reader: FrameReader;
+  /** Prefix and messages of the frame being built. */
+  #block: Buffer = Buffer.allocUnsafeSlow(BLOCK);
+  #end = PREFIX_BYTES;
+  #scheduled = false;
+  #error: Error | undefined;
+  readonly #flushLater = (): void => void process.nextTick(this.#flushNow);
+  readonly #flushNow = (): void => {
+    this.#scheduled = false;
+    this.flush();
+  };
+
+  constructor(peer: number, transport: Transport, handler: ChannelHandler) {
+    this.peer = peer;
+    this.#transport = transport;
+    this.#handler = handler;
+    this.#reader = new FrameReader((messages, sections, fresh) => this.#frame(messages, sections, fresh));
+  }
+
+  open(): void {
+    this.#transport.open(
+      (chunk) => {
+        try {
+          this.#reader.push(chunk);
+        } catch (error) {
+          this.close(error instanceof RuntimeFailure ? error : new RuntimeFailure('SINKFLEX_PROTOCOL', `the peer's frame does not decode: ${(error as Error).message}`));
+        }
+      },
+      () => this.#ended(),
+    );
+  }
+
+  /** Encodes now (later changes of the value are not sent) and sends at the end of the turn. Answers the encoded bytes. */
+  send(message: unknown[]): number {
+    if (this.closed) return 0;
+    const before = this.#end + this.#encoder.sections.bytes;
+    this.#encoder.encode(message, this);
+    const size = this.#end + this.#encoder.sections.bytes;
+    if (size > EARLY_FLUSH) this.flush();
+    else if (!this.#scheduled) {
+      this.#scheduled = true;
+      // After all microtasks of this turn, before the loop goes on: a microtask that asks for the next tick.
+      queueMicrotask(this.#flushLater);
+    }
+    return size - before;
+  }
+
+  append(source: Buffer, start: number, end: number): void {
+    const needed = this.#end + end - start;
+    if (needed > this.#block.length) {
+      const larger = Buffer.allocUnsafeSlow(Math.max(needed, this.#block.length * 2));
+      this.#block.copy(larger, 0, 0, this.#end);
+      this.#block = larger;
+    }
+    source.copy(this.#block, this.#end, start, end);
+    this.#end = needed;
+  }
+
+  encoderReplaced(): void {
+    this.flush();
+    this.#encoder.fresh = true;
+  }
+
+  flush(): void {
+    if (this.#end === PREFIX_BYTES || this.closed) return;
+    const sectionBytes = this.#encoder.sections.bytes;
+    writePrefix(this.#block, this.#end - PREFIX_BYTES, sectionBytes, this.#encoder.fresh);
+    this.#encoder.fresh = false;
+    const first = this.#block.subarray(0, this.#end);
+    const chunks = sectionBytes > 0 ? [first, ...this.#encoder.sections.take()] : [first];
+    this.#end = PREFIX_BYTES;
+    const reusable = this.#transport.write(chunks);
+    if (!reusable || this.#block.length > EARLY_FLUSH * 2) this.#block = Buffer.allocUnsafeSlow(BLOCK);
+  }
+
+  #frame(messages: Buffer, sections: Buffer, fresh: boolean): void {
+    if (this.closed) return;
+    const decoded = this.#decoder.decode(messages, sections, fresh);
+    for (let i = 0; i < decoded.length && !this.closed; i++) {
+      const message = decoded[i];
+      if (!Array.isArray(message)) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a message that is no array');
+      this.#handler.onMessage(this, message);
+    }
+  }
+
+  /** Sends what is waiting, then ends the connection. */
+  close(error?: Error): void {
+    if (this.closed) return;
+    this.#error = error;
+    if (error === undefined) this.flush();
+    this.#transport.close();
+    this.#ended();
+  }
+
+  #ended(): void {
+    if (this.closed) return;
+    this.closed = true;
+    this.#block = EMPTY;
+    this.#handler.onClose(this, this.#error);
+  }
+}

@@ -1,0 +1,7 @@
+// Bytes between workers: codec, frames, channels and what carries them.
+export { Channel, type ChannelHandler, type Transport } from './channel.ts';
+export { decodeAlone, Encoded, encodeAlone, registerWireClass } from './codec.ts';
+export { decodeError, type ErrorData, encodeError } from './errors.ts';
+export { type FrameLimits, FrameReader, frameLimits, PREFIX_BYTES, writePrefix } from './frame.ts';
+export { loopback } from './loopback.ts';
+export { connect, type Listener, listen, socketPath } from './socket.ts';

@@ -1,0 +1,160 @@
+// Local sockets between the workers of a host: one listener a worker, in a folder that only this user can enter, authenticated by the
+// token of the run. Sizes are fixed until the peer has proved itself, and bounded after.
+import { createConnection, createServer, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { RuntimeFailure } from '../api/errors.ts';
+import { callerSide, HELLO_BYTES, type ListenerSide, listenerSide, PROOF_BYTES, REPLY_BYTES } from './authentication.ts';
+import type { Transport } from './channel.ts';
+
+const HANDSHAKE_MS = 2000;
+
+export function socketPath(folder: string, worker: number): string {
+  return join(folder, `${worker}.sock`);
+}
+
+class SocketTransport implements Transport {
+  #socket: Socket;
+  /** Bytes that arrived together with the last message of the handshake. */
+  #early: Buffer;
+
+  constructor(socket: Socket, early: Buffer) {
+    this.#socket = socket;
+    this.#early = early;
+    socket.pause();
+  }
+
+  write(chunks: Buffer[]): boolean {
+    const socket = this.#socket;
+    if (chunks.length === 1) socket.write(chunks[0]!);
+    else {
+      socket.cork();
+      for (const chunk of chunks) socket.write(chunk);
+      socket.uncork();
+    }
+    return socket.writableLength === 0;
+  }
+
+  open(onData: (chunk: Buffer) => void, onClose: () => void): void {
+    const socket = this.#socket;
+    socket.on('data', onData);
+    socket.on('error', () => {}); // 'close' follows
+    socket.on('close', onClose);
+    if (socket.destroyed) process.nextTick(onClose);
+    else if (this.#early.length > 0) {
+      socket.unshift(this.#early);
+      this.#early = Buffer.alloc(0);
+    }
+    socket.resume();
+  }
+
+  close(): void {
+    this.#socket.destroySoon();
+  }
+}
+
+/** Reads exactly the bytes of each handshake step; whatever follows the last is handed over. */
+function handshake(socket: Socket, bytes: number, step: (data: Buffer, rest: Buffer) => void): void {
+  let got: Buffer = Buffer.alloc(0);
+  const onData = (chunk: Buffer): void => {
+    got = got.length === 0 ? chunk : Buffer.concat([got, chunk]);
+    if (got.length < bytes) return;
+    socket.off('data', onData);
+    socket.pause();
+    step(got.subarray(0, bytes), got.subarray(bytes));
+  };
+  socket.on('data', onData);
+  socket.resume();
+}
+
+/** Connects to a worker's listener and proves itself. Rejects if nobody listens there, or it does not know the token. */
+export function connect(folder: string, token: Buffer, self: number, peer: number): Promise<Transport> {
+  return new Promise((resolve, reject) => {
+    const side = callerSide(token, self, peer);
+    const socket = createConnection(socketPath(folder, peer));
+    const fail = (error: Error): void => {
+      clearTimeout(timer);
+      socket.destroy();
+      reject(error);
+    };
+    const closed = (): void => fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `worker ${peer} closed the connection during the handshake`));
+    const timer = setTimeout(() => fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `worker ${peer} did not finish the handshake in time`)), HANDSHAKE_MS);
+    socket.once('error', fail);
+    socket.once('close', closed);
+    socket.once('connect', () => {
+      socket.write(side.hello);
+      handshake(socket, REPLY_BYTES, (reply, rest) => {
+        try {
+          socket.write(side.answer(reply));
+        } catch (error) {
+          fail(error as Error);
+          return;
+        }
+        clearTimeout(timer);
+        socket.off('error', fail);
+        socket.off('close', closed);
+        resolve(new SocketTransport(socket, rest));
+      });
+    });
+  });
+}
+
+export interface Listener {
+  close(): void;
+}
+
+/** Listens for the other workers of the run. `onPeer` gets each connection that has proved itself; `onRefused` each that could not. */
+export function listen(
+  folder: string,
+  token: Buffer,
+  self: number,
+  onPeer: (caller: number, transport: Transport) => void,
+  onRefused: (error: Error) => void = () => {},
+): Promise<Listener> {
+  const sockets = new Set<Socket>();
+  const server: Server = createServer({ pauseOnConnect: true }, (socket) => {
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+    const ignore = (): void => {};
+    socket.on('error', ignore);
+    const refuse = (error: Error): void => {
+      clearTimeout(timer);
+      socket.destroy();
+      onRefused(error);
+    };
+    const timer = setTimeout(() => refuse(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', 'a caller did not finish the handshake in time')), HANDSHAKE_MS);
+    timer.unref();
+    socket.once('close', () => clearTimeout(timer));
+    handshake(socket, HELLO_BYTES, (hello) => {
+      let side: ListenerSide;
+      try {
+        side = listenerSide(token, self, hello);
+      } catch (error) {
+        refuse(error as Error);
+        return;
+      }
+      socket.write(side.reply);
+      handshake(socket, PROOF_BYTES, (answer, rest) => {
+        try {
+          side.check(answer);
+        } catch (error) {
+          refuse(error as Error);
+          return;
+        }
+        clearTimeout(timer);
+        onPeer(side.caller, new SocketTransport(socket, rest));
+      });
+    });
+  });
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    // exclusive: in a cluster worker the primary would own the socket otherwise.
+    server.listen({ path: socketPath(folder, self), exclusive: true }, () => {
+      resolve({
+        close() {
+          server.close();
+          for (const socket of sockets) socket.destroy();
+        },
+      });
+    });
+  });
+}

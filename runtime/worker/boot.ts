@@ -1,0 +1,80 @@
+// What every worker does, whatever carries it: opens its listener, hosts the actors that its agent sends, and ends when told.
+import { loadDefinition } from '../api/definition.ts';
+import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
+import { decodeAlone, Encoded, encodeError } from '../wire/index.ts';
+import { ActorHost } from './host.ts';
+import { setResident } from './scope.ts';
+import { Session } from './session.ts';
+
+export interface Carrier {
+  /** Sends to the agent; `sent` when it is on its way. */
+  send(message: ToAgent, sent?: () => void): void;
+  exit(code: number): void;
+}
+
+export class WorkerLife {
+  readonly #birth: WorkerBirth;
+  readonly #carrier: Carrier;
+  readonly #session: Session;
+  #opened: Promise<void>;
+
+  constructor(birth: WorkerBirth, carrier: Carrier) {
+    this.#birth = birth;
+    this.#carrier = carrier;
+    this.#session = new Session(birth, { send: (message) => carrier.send(message) });
+    this.#opened = this.#session.open();
+  }
+
+  onMessage(message: FromAgent): void {
+    switch (message.t) {
+      case 'start':
+        void this.#start(message);
+        return;
+      case 'stop':
+        void this.#stop(message);
+        return;
+      case 'place':
+        this.#session.placed(message.place);
+        return;
+      case 'killed':
+        this.#session.killed(message.request);
+        return;
+    }
+  }
+
+  get #alone(): boolean {
+    return this.#birth.isolation !== 'shared';
+  }
+
+  async #start({ spec, incarnation }: Extract<FromAgent, { t: 'start' }>): Promise<void> {
+    const host = new ActorHost(spec, incarnation);
+    this.#session.hosts.set(spec.actor, host);
+    if (this.#alone) setResident(host.scope);
+    try {
+      await this.#opened;
+      const definition = await loadDefinition(spec.module, spec.exportName, spec.definition);
+      const args = decodeAlone(new Encoded(spec.args.header, spec.args.sections)) as unknown[];
+      await host.start(definition.type as never, args);
+      this.#carrier.send({ t: 'started', actor: spec.actor, incarnation });
+    } catch (error) {
+      this.#ended(spec.actor, { t: 'ended', actor: spec.actor, incarnation, reason: 'constructor', error: encodeError(error) });
+    }
+  }
+
+  async #stop({ actor, incarnation, graceMs }: Extract<FromAgent, { t: 'stop' }>): Promise<void> {
+    const host = this.#session.hosts.get(actor);
+    if (host?.incarnation !== incarnation) return;
+    await host.stop(graceMs, 'killed');
+    this.#ended(actor, { t: 'ended', actor, incarnation, reason: 'killed' });
+  }
+
+  #ended(actor: number, message: Extract<ToAgent, { t: 'ended' }>): void {
+    this.#session.hosts.delete(actor);
+    if (!this.#alone) {
+      this.#carrier.send(message);
+      return;
+    }
+    this.#session.flush();
+    this.#carrier.send(message, () => setImmediate(() => this.#carrier.exit(0)));
+  }
+}

@@ -1,0 +1,5 @@
+// Inside a worker: hosting actors, calling others, owning values.
+export { ActorClient } from './client.ts';
+export { ActorHost } from './host.ts';
+export { actorScope, callScope, type Scope } from './scope.ts';
+export { type AgentLink, collectRefs, hasSession, Session, session } from './session.ts';

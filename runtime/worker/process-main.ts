@@ -1,0 +1,35 @@
+// Entry of a worker process. Lives no longer than its agent: a death signal and the end of the IPC channel both end it. Leaves the
+// terminal's process group, so that Ctrl-C reaches the driver only, and so that its own children can be ended with it.
+import { writeSync } from 'node:fs';
+import { os } from '../../kernels/index.ts';
+import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
+import { encodeError } from '../wire/index.ts';
+import { WorkerLife } from './boot.ts';
+
+process.on('disconnect', () => process.exit(0));
+os.leaveProcessGroup();
+
+let life: WorkerLife | undefined;
+
+function send(message: ToAgent, sent?: () => void): void {
+  if (process.connected) process.send!(message, undefined, undefined, () => sent?.());
+  else sent?.();
+}
+
+/** Nobody can receive it: it ends the worker, and is its cause of death. */
+function fatal(error: unknown): void {
+  const text = error instanceof Error ? (error.stack ?? error.message) : `uncaught: ${String(error)}`;
+  writeSync(2, `${text}\n`);
+  send({ t: 'fatal', error: encodeError(error) }, () => process.exit(1));
+  setTimeout(() => process.exit(1), 500);
+}
+process.on('uncaughtException', fatal);
+process.on('unhandledRejection', fatal);
+
+process.on('message', (message: { t: 'birth'; birth: WorkerBirth } | FromAgent) => {
+  if (message.t === 'birth') {
+    os.dieWithParent(message.birth.agentPid);
+    life = new WorkerLife(message.birth, { send, exit: (code) => process.exit(code) });
+  } else life?.onMessage(message);
+});
+send({ t: 'ready' });

@@ -1,0 +1,16 @@
+// Messages on a channel between two workers: arrays whose first element is the kind.
+
+/** [CALL, call, actor, incarnation, method, args, remaining ms (0: no deadline), abortable (0 or 1)] */
+export const CALL = 0;
+/** [ANSWER, call, value] */
+export const ANSWER = 1;
+/** [FAILURE, call, error data] */
+export const FAILURE = 2;
+/** [ABORT, call]: the caller no longer waits */
+export const ABORT = 3;
+/** [FETCH, call, ref]: the value of a ref that the receiver owns */
+export const FETCH = 4;
+/** [GIVE_BACK, ref]: the sender no longer holds the receiver's ref */
+export const GIVE_BACK = 5;
+/** [BORROW, ref, worker]: the sender passed the receiver's ref on to that worker */
+export const BORROW = 6;

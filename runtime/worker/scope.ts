@@ -1,0 +1,64 @@
+// Which call is running: for currentActor(), and so that nested calls inherit the deadline and the abort of the call around them.
+// Asynchronous context costs every promise of the process, so only calls that need it (a deadline, a signal, a shared worker) run in one.
+import { AsyncLocalStorage } from 'node:async_hooks';
+
+export interface Scope {
+  readonly actor: ScopeActor;
+  /** performance.now() at which the call's deadline passes; 0: none. */
+  readonly expiresAt: number;
+  readonly signal: AbortSignal;
+  /** The call can be aborted, so nested calls must listen. */
+  readonly abortable: boolean;
+}
+
+export interface ScopeActor {
+  readonly name: string;
+  readonly kind: string;
+  readonly id: number;
+  readonly incarnation: number;
+  readonly cpus: number;
+  readonly methods: readonly string[];
+}
+
+const storage = new AsyncLocalStorage<Scope>();
+let synchronous: Scope | undefined;
+/** In a worker with one actor, what holds whenever nothing closer does. */
+let resident: Scope | undefined;
+
+export function setResident(scope: Scope | undefined): void {
+  resident = scope;
+}
+
+export function callScope(): Scope | undefined {
+  return storage.getStore() ?? synchronous;
+}
+
+export function actorScope(): Scope | undefined {
+  return storage.getStore() ?? synchronous ?? resident;
+}
+
+/** Runs the synchronous part in the scope; what it awaits is outside. */
+export function runSynchronously<T>(scope: Scope, body: () => T): T {
+  const outer = synchronous;
+  synchronous = scope;
+  try {
+    return body();
+  } finally {
+    synchronous = outer;
+  }
+}
+
+export function enter(scope: Scope): Scope | undefined {
+  const outer = synchronous;
+  synchronous = scope;
+  return outer;
+}
+
+export function leave(outer: Scope | undefined): void {
+  synchronous = outer;
+}
+
+/** Runs it and everything it starts in the scope. */
+export function runInside<T>(scope: Scope, body: () => T): T {
+  return storage.run(scope, body);
+}

@@ -1,0 +1,223 @@
+// What a worker is to the others: its listener, one connection to each worker that it talks to, the actors that it hosts, the actors
+// that it calls, and the values that it owns. Exactly one in each process or thread that takes part in a run, the driver included.
+import { performance } from 'node:perf_hooks';
+import { ActorDiedError, RuntimeFailure } from '../api/errors.ts';
+import type { Place, ToAgent, WorkerBirth } from '../control/index.ts';
+import { type Keeper, Loans, Ref } from '../objects/index.ts';
+import { connect, type Listener, listen, loopback, registerWireClass, type Transport } from '../wire/index.ts';
+import { ActorClient } from './client.ts';
+import { Connection } from './connection.ts';
+import { type ActorHost, Task } from './host.ts';
+import { BORROW, GIVE_BACK } from './protocol.ts';
+
+/** The way to the agent: IPC from a process, a port from a thread, a plain call in the driver. */
+export interface AgentLink {
+  send(message: ToAgent): void;
+}
+
+let current: Session | undefined;
+let lent: Ref[] | undefined;
+
+export function session(): Session {
+  if (current === undefined) throw new RuntimeFailure('SINKFLEX_NOT_INITIALISED', 'the runtime is not running here: call init() first');
+  return current;
+}
+
+export function hasSession(): boolean {
+  return current !== undefined;
+}
+
+/** Refs that are encoded from now on are noted in `list`; answers the list before. */
+export function collectRefs(list: Ref[] | undefined): Ref[] | undefined {
+  const outer = lent;
+  lent = list;
+  return outer;
+}
+
+export class Session implements Keeper {
+  readonly worker: number;
+  readonly link: AgentLink;
+  readonly maxInFlightBytes: number;
+  readonly loans = new Loans();
+  readonly hosts = new Map<number, ActorHost>();
+  closed = false;
+  readonly #folder: string;
+  readonly #token: Buffer;
+  readonly #clients = new Map<number, ActorClient>();
+  readonly #connections = new Map<number, Connection>();
+  readonly #all = new Set<Connection>();
+  readonly #opening = new Map<number, Promise<Connection>>();
+  readonly #kills = new Map<number, () => void>();
+  #requests = 0;
+  #listener: Listener | undefined;
+
+  constructor(birth: Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes'>, link: AgentLink) {
+    if (current !== undefined) throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', 'this thread already takes part in a run');
+    this.worker = birth.worker;
+    this.link = link;
+    this.maxInFlightBytes = birth.maxInFlightBytes;
+    this.#folder = birth.folder;
+    this.#token = Buffer.from(birth.token);
+    current = this;
+  }
+
+  async open(): Promise<void> {
+    this.#listener = await listen(this.#folder, this.#token, this.worker, (caller, transport) => this.#accept(caller, transport));
+  }
+
+  /** Ends every connection and rejects what still waits. */
+  close(): void {
+    if (this.closed) return;
+    this.closed = true;
+    const error = new RuntimeFailure('SINKFLEX_SHUT_DOWN', 'the runtime was shut down while the call was under way');
+    for (const client of this.#clients.values()) client.shutDown(error);
+    for (const connection of [...this.#all]) connection.channel.close();
+    for (const client of this.#clients.values()) client.shutDown(error);
+    for (const resolve of this.#kills.values()) resolve();
+    this.#listener?.close();
+    if (current === this) current = undefined;
+  }
+
+  /** Sends what this turn has written so far. */
+  flush(): void {
+    for (const connection of this.#all) connection.channel.flush();
+  }
+
+  #accept(caller: number, transport: Transport): Connection {
+    const connection = new Connection(this, caller, transport);
+    this.#all.add(connection);
+    // Both may have opened one at the same moment: each keeps calling on the one that it had first, and answers on either.
+    if (!this.#connections.has(caller)) this.#connections.set(caller, connection);
+    connection.channel.open();
+    return connection;
+  }
+
+  existing(worker: number): Connection | undefined {
+    const connection = this.#connections.get(worker);
+    if (connection !== undefined) return connection;
+    if (worker !== this.worker) return undefined;
+    const [here, there] = loopback();
+    const other = new Connection(this, worker, there);
+    this.#all.add(other);
+    other.channel.open();
+    return this.#accept(worker, here);
+  }
+
+  async connectionTo(worker: number): Promise<Connection> {
+    const existing = this.existing(worker);
+    if (existing !== undefined) return existing;
+    let opening = this.#opening.get(worker);
+    if (opening === undefined) {
+      opening = connect(this.#folder, this.#token, this.worker, worker)
+        .then((transport) => {
+          const connection = this.#accept(worker, transport);
+          return this.#connections.get(worker) ?? connection;
+        })
+        .finally(() => this.#opening.delete(worker));
+      this.#opening.set(worker, opening);
+    }
+    return opening;
+  }
+
+  connectionClosed(connection: Connection, error: Error | undefined): void {
+    this.#all.delete(connection);
+    if (error !== undefined) process.stderr.write(`[sinkflex] connection to worker ${connection.peer} closed: ${error.message}\n`);
+    if (this.#connections.get(connection.peer) !== connection) return;
+    this.#connections.delete(connection.peer);
+    this.loans.holderGone(connection.peer);
+    for (const client of this.#clients.values()) client.connectionClosed(connection);
+  }
+
+  client(actor: number, name: string): ActorClient {
+    let client = this.#clients.get(actor);
+    if (client === undefined) {
+      client = new ActorClient(this, actor, name);
+      this.#clients.set(actor, client);
+    }
+    return client;
+  }
+
+  /** Resolves when the agent has seen the incarnation end. */
+  kill(actor: number, restart: boolean): Promise<void> {
+    const request = ++this.#requests;
+    return new Promise((resolve) => {
+      this.#kills.set(request, resolve);
+      this.link.send({ t: 'kill', actor, restart, request });
+    });
+  }
+
+  killed(request: number): void {
+    this.#kills.get(request)?.();
+    this.#kills.delete(request);
+  }
+
+  placed(place: Place): void {
+    this.#clients.get(place.actor)?.placed(place);
+  }
+
+  /** A call of a peer. Throws SINKFLEX_PROTOCOL if it is not well formed. */
+  deliver(connection: Connection, message: unknown[]): void {
+    const [, call, actor, incarnation, method, args, remaining, abortable] = message;
+    if (typeof actor !== 'number' || typeof method !== 'string' || !Array.isArray(args) || typeof remaining !== 'number') {
+      throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a call that is not well formed');
+    }
+    const host = this.hosts.get(actor);
+    if (host === undefined || host.incarnation !== incarnation) {
+      const name = host?.name ?? String(actor);
+      connection.fail(call as number, new ActorDiedError(name, { incarnation: Number(incarnation), reason: 'exit', lastStderr: [] }, false));
+      return;
+    }
+    host.deliver(new Task(host, connection, call as number, method, args, remaining > 0 ? performance.now() + remaining : 0, abortable === 1));
+  }
+
+  // --- refs
+
+  lend(ref: Ref, holder: number): void {
+    if (ref.borrowed === undefined) this.loans.lend(ref, holder);
+    else if (ref.borrowed.owner !== holder) this.#tell(ref.borrowed.owner, [BORROW, ref.borrowed.id, holder]);
+  }
+
+  isLent(id: number): boolean {
+    return this.loans.has(id);
+  }
+
+  fetch(ref: Ref): void {
+    const { owner, id } = ref.borrowed!;
+    this.connectionTo(owner).then(
+      (connection) => connection.fetch(ref, id),
+      (error) => ref.reject(new RuntimeFailure('SINKFLEX_OBJECT_LOST', `worker ${owner}, the owner of the value, is gone`, { cause: error })),
+    );
+  }
+
+  giveBack(owner: number, id: number): void {
+    this.#tell(owner, [GIVE_BACK, id]);
+  }
+
+  #tell(worker: number, message: unknown[]): void {
+    if (this.closed) return;
+    // An owner that is gone has nothing left to count.
+    this.connectionTo(worker).then(
+      (connection) => connection.send(message),
+      () => {},
+    );
+  }
+}
+
+registerWireClass(
+  'ref',
+  Ref,
+  (ref) => {
+    lent?.push(ref);
+    return ref.borrowed === undefined ? [session().worker, session().loans.register(ref, session())] : [ref.borrowed.owner, ref.borrowed.id];
+  },
+  (data) => {
+    const [owner, id] = Array.isArray(data) ? (data as unknown[]) : [];
+    if (typeof owner !== 'number' || typeof id !== 'number') throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a ref that is none');
+    const here = session();
+    if (owner === here.worker) {
+      const own = here.loans.get(id);
+      if (own !== undefined) return own;
+    }
+    return new Ref({ keeper: here, owner, id });
+  },
+);
