@@ -37,11 +37,11 @@ export class Dataflow {
   }
 
   /** The next batch, in order. One caller at a time. */
-  nextBatch(): Promise<Batch> {
+  async nextBatch(): Promise<Batch> {
     this.pump();
-    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    if (this.#failure !== undefined) throw this.#failure;
     const ready = this.#o.queue.takeBatch();
-    if (ready) return Promise.resolve(this.#checked(ready));
+    if (ready) return this.#checked(ready);
     if (this.#waiter) throw new Error('nextBatch is called by one loop only');
     return new Promise((resolve, reject) => {
       this.#waiter = { resolve, reject };
@@ -89,11 +89,11 @@ export class Dataflow {
         this.#guard(() => {
           queue.finish({ task, group: trajectories[0]?.group ?? String(task), trajectories });
           this.#o.onGroup?.(trajectories);
-          const waiter = this.#waiter;
-          const batch = waiter ? queue.takeBatch() : undefined;
+          const batch = this.#waiter ? queue.takeBatch() : undefined;
           if (batch) {
+            const checked = this.#checked(batch);
+            this.#waiter!.resolve(checked);
             this.#waiter = undefined;
-            waiter!.resolve(this.#checked(batch));
           }
           this.pump();
         });
