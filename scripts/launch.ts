@@ -1,8 +1,7 @@
 // `sinkflex launch`: composes the settings, runs the job with progress, prints the table. Everything that a run does is in actors/pipeline.
-import { availableParallelism } from 'node:os';
 import { Command, Option } from 'commander';
 import { stringify } from 'yaml';
-import { checkOutput, place, type TrainingConfig, train } from '../actors/index.ts';
+import { checkOutput, planPlacement, type TrainingConfig, train } from '../actors/index.ts';
 import { Display } from './display.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
 import { finalTable, resultLine } from './report.ts';
@@ -84,15 +83,8 @@ export function composeLaunch(
 
 function dryRun(config: TrainingConfig, preset: string): string {
   if (config.output !== null && config.resume === null) checkOutput(config.output);
-  const p = place(config, availableParallelism());
-  const rows = [
-    ['driver', '1', 'this process', ''],
-    ['trainer', '1', 'process', String(p.trainerThreads)],
-    ...(p.referenceThreads === undefined ? [] : [['reference', '1', 'process', String(p.referenceThreads)]]),
-    ['rollout', String(p.rolloutActors), 'process', String(p.rolloutThreads)],
-    ['environment', String(p.environmentActors), 'process', ''],
-  ];
-  return `# Settings (preset ${preset}); nothing was started\n${stringify(config)}\n# Placement\n${table([['role', 'actors', 'isolation', 'threads each'], ...rows], { header: true, indent: '# ' })}\n`;
+  const rows = planPlacement(config).map((a) => [a.name, a.kind, a.isolation, String(a.threads)]);
+  return `# Settings (preset ${preset}); nothing was started\n${stringify(config)}\n# Placement\n${table([['actor', 'kind', 'isolation', 'threads'], ...rows], { header: true, indent: '# ' })}\n`;
 }
 
 /** commander hands a variadic argument over as a list, or nothing. */

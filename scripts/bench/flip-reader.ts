@@ -1,62 +1,92 @@
-// The other process of flip.ts: joins a segment, waits for a version, reads it pinned, and says how long ago its flip began.
-import { type Pin, type SegmentAddress, VersionedSegment } from '../../kernels/index.ts';
+// The other process of flip.ts: joins a store, waits for a version, pins it (or decodes one token with it), and says how long after its flip.
+import { Engine, type StoreAddress, WeightStore } from '../../kernels/index.ts';
 
-export type FlipRequest = { kind: 'join'; address: SegmentAddress } | { kind: 'sleep' | 'spin'; after: number } | { kind: 'read' };
+export type FlipRequest = { kind: 'join'; address: StoreAddress } | { kind: 'sleep' | 'spin' | 'decode'; after: number } | { kind: 'read' };
+
+/** Microseconds. `pinned`, `decoded`: since the flip; `step`: one decode step on a version that stood already. */
 export interface FlipReport {
   kind: 'report' | 'waiting';
-  microseconds: number;
+  pinned: number;
+  decoded: number;
+  step: number;
 }
 
-let segment: VersionedSegment;
-const send = (report: FlipReport): unknown => process.send?.(report);
+let store: WeightStore;
+let engine: Engine;
+let sequence: number;
+const send = (report: Partial<FlipReport>): unknown => process.send?.({ kind: 'report', pinned: 0, decoded: 0, step: 0, ...report });
 const clock = (): bigint => process.hrtime.bigint();
-
-/** The stamp that the writer put into the slot, against now (one clock for all processes of a machine). */
-function age(pin: Pin): number {
-  const stamp = Buffer.from(pin.data.buffer, pin.data.byteOffset, 8).readBigUInt64LE();
-  return Number(clock() - stamp) / 1000;
-}
+const sinceFlip = (): number => Number(clock() - store.segment.publishedAt()!) / 1000;
 
 /** Touches every byte, as a first full pass over the weights does. */
 function readAll(data: Uint8Array): number {
-  const words = new Float64Array(data.buffer, data.byteOffset, Math.floor(data.byteLength / 8));
-  let sum = 0;
-  for (let i = 0; i < words.length; i++) sum += words[i]!;
-  return sum;
+  const words = new Int32Array(data.buffer, data.byteOffset, Math.floor(data.byteLength / 4));
+  let mix = 0;
+  for (let i = 0; i < words.length; i++) mix ^= words[i]!;
+  return mix;
 }
 
-process.on('message', async (request: FlipRequest) => {
+async function decode(): Promise<number> {
+  const { versions } = await engine.generate(sequence, {
+    tokens: Int32Array.of(1),
+    maxNewTokens: 1,
+    stopTokens: [],
+    temperature: 0,
+    key: [0, 0, 0, 0],
+  });
+  return versions[0]!;
+}
+
+async function answer(request: FlipRequest): Promise<unknown> {
   if (request.kind === 'join') {
-    segment = VersionedSegment.open(request.address);
-    const pin = segment.pin();
-    readAll(pin.data);
-    pin.release();
-    return send({ kind: 'report', microseconds: 0 });
+    store = WeightStore.open(request.address);
+    engine = new Engine({ store, threads: 1, maxSequences: 1, maxSequenceTokens: 64 });
+    return send({});
   }
   if (request.kind === 'read') {
-    const pin = segment.pin();
+    const pin = store.pin();
+    const { data } = pin;
     const start = clock();
-    readAll(pin.data);
-    const microseconds = Number(clock() - start) / 1000;
+    readAll(data);
+    const pinned = Number(clock() - start) / 1000;
     pin.release();
-    return send({ kind: 'report', microseconds });
+    return send({ pinned });
   }
-  const seen = segment.current();
-  if (request.kind === 'sleep') {
-    const next = segment.waitForVersion(request.after, { timeoutMs: 10_000 });
-    send({ kind: 'waiting', microseconds: 0 });
-    await next;
-  } else {
-    send({ kind: 'waiting', microseconds: 0 });
+  if (request.kind === 'decode') sequence = await engine.openSequence();
+  let pinned: number;
+  if (request.kind === 'spin') {
+    send({ kind: 'waiting' });
     // The message has to leave before the loop blocks.
     await new Promise((done) => setImmediate(done));
-    while (segment.current()?.version === seen?.version) {
-      // awake, as between two decode steps
+    let pin = store.pin();
+    while (pin.version.version === request.after) {
+      pin.release();
+      pin = store.pin();
     }
+    pinned = sinceFlip();
+    pin.release();
+  } else {
+    const next = store.waitForVersion(request.after, { timeoutMs: 10_000 });
+    send({ kind: 'waiting' });
+    await next;
+    const pin = store.pin();
+    pinned = sinceFlip();
+    pin.release();
   }
-  const pin = segment.pin();
-  const microseconds = age(pin);
-  pin.release();
-  send({ kind: 'report', microseconds });
+  if (request.kind !== 'decode') return send({ pinned });
+  if ((await decode()) !== request.after + 1) throw new Error('the first decode step was on an old version');
+  const decoded = sinceFlip();
+  const start = clock();
+  await decode();
+  const step = Number(clock() - start) / 1000;
+  engine.closeSequence(sequence);
+  return send({ pinned, decoded, step });
+}
+
+process.on('message', (request: FlipRequest) => {
+  answer(request).catch((error: unknown) => {
+    console.error(error);
+    process.exit(1);
+  });
 });
 process.on('disconnect', () => process.exit(0));

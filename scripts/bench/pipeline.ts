@@ -6,7 +6,7 @@ import { textbookStep } from './textbook-step.ts';
 
 export const pipelineSuite: Suite = {
   'pipeline.step.textbook': textbookStep,
-  'pipeline.flip.1mb': (context) => flip(context, { row: 'pipeline.flip.1mb', bytes: 1024 * 1024 }),
-  'pipeline.flip.1gb': (context) => flip(context, { row: 'pipeline.flip.1gb', bytes: 1024 * 1024 * 1024 }),
+  'pipeline.flip.1mb': (context) => flip(context, '1mb'),
+  'pipeline.flip.1gb': (context) => flip(context, '1gb'),
   'pipeline.async_over_sync': asyncOverSync,
 };

@@ -116,7 +116,7 @@ async function measureOurs(folder: string, steps: number): Promise<{ step: numbe
   const store = WeightStore.create(config);
   store.initialise(1);
   store.saveFolder(folder);
-  const frozen = WeightStore.create(config, { slots: 1 });
+  const frozen = WeightStore.create(config, { slots: 2 });
   frozen.loadFolder(folder);
   const policy = new Engine({ store, threads: SIZE.threads, maxSequences: SIZE.prompts * SIZE.group, maxSequenceTokens: EPISODE_TOKENS });
   const reference = new Engine({ store: frozen, threads: SIZE.threads, maxSequences: 1, maxSequenceTokens: 64 });

@@ -8,7 +8,17 @@ import path from 'node:path';
 
 const out = 'build-sanitize';
 const cxx = process.env.CXX || 'g++';
-const common = ['-std=c++20', '-O1', '-g', '-fno-omit-frame-pointer', '-ffp-contract=off', '-fno-math-errno', '-pthread', '-Ikernels'];
+const common = [
+  '-std=c++20',
+  '-O1',
+  '-g',
+  '-fno-omit-frame-pointer',
+  '-ffp-contract=off',
+  '-fno-math-errno',
+  '-pthread',
+  '-Ikernels',
+  '-DSINKFLEX_STRETCH',
+];
 const sanitizers = ['-fsanitize=address,undefined', '-fno-sanitize-recover=all'];
 const isas =
   process.arch === 'x64'
