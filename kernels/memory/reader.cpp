@@ -10,7 +10,9 @@ namespace sinkflex {
 bool clear_dead_row(ReaderRow& row, os::Identity owner) {
   // Two that find the same dead owner must not both clear: the second would wipe what a new owner pinned meanwhile.
   if (!row.owner.compare_exchange_strong(owner, os::own_identity(), std::memory_order_acq_rel)) return false;
+  sinkflex_stretch();
   row.pinned.store(kNoVersion, std::memory_order_seq_cst);
+  sinkflex_stretch();
   row.owner.store(0, std::memory_order_release);
   return true;
 }
@@ -68,6 +70,7 @@ const uint8_t* VersionedSegment::Reader::pin(Version* version) {
     throw Error("SINKFLEX_STORE_EMPTY", "nothing was published in the store yet; publish, initialise or load a version first");
   }
   while (held_ != newest) {
+    sinkflex_stretch();
     // The writer sees this row before it takes the slot, or this thread sees that current has moved on.
     row.pinned.store(newest, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -11,6 +11,19 @@
 #include "control_block.h"
 #include "versioned_segment.h"
 
+// Between two steps of the protocol. Native tests are built with SINKFLEX_STRETCH, which gives the processor away there every now and
+// then: the windows are a few nanoseconds wide, and no test would meet them otherwise. Nothing in the addon.
+#ifdef SINKFLEX_STRETCH
+#include <sched.h>
+inline void sinkflex_stretch() {
+  static thread_local uint32_t state = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(&state));
+  state = state * 1664525u + 1013904223u;
+  if (state >> 28 == 0) sched_yield();
+}
+#else
+inline void sinkflex_stretch() {}
+#endif
+
 namespace sinkflex {
 
 struct VersionedSegment::State {

@@ -39,6 +39,7 @@ bool VersionedSegment::State::take_lock(os::Identity* holder) {
   *holder = 0;
   if (!control().writer.compare_exchange_strong(*holder, self, std::memory_order_acq_rel)) {
     if (!os::proven_dead(*holder)) return false;
+    sinkflex_stretch();
     os::Identity dead = *holder;
     if (!control().writer.compare_exchange_strong(dead, self, std::memory_order_acq_rel)) return false;
   }
@@ -64,6 +65,7 @@ int32_t VersionedSegment::State::take_slot() {
     control().slot_count.store(count + 1, std::memory_order_release);
     chosen = static_cast<int32_t>(count);
   }
+  sinkflex_stretch();
   if (chosen >= 0) control().slots[chosen].state.store(kWriting, std::memory_order_relaxed);
   return chosen;
 }
@@ -178,7 +180,9 @@ void VersionedSegment::Writing::publish(uint32_t lineage, uint32_t version) {
   control.slots[slot_].published.store(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()),
                                        std::memory_order_relaxed);
   control.slots[slot_].state.store(kReady, std::memory_order_relaxed);
+  sinkflex_stretch();
   control.current.store(word, std::memory_order_seq_cst);  // the flip
+  sinkflex_stretch();
   control.flips.fetch_add(1, std::memory_order_release);
   os::futex_wake_all(&control.flips);
   control.slots[slot_].state.store(kCurrent, std::memory_order_relaxed);
