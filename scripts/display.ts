@@ -1,5 +1,5 @@
 // Progress of a run on a terminal (bars) or in a log (a line now and then), from the events of the dataflow.
-import cliProgress, { type MultiBar, type SingleBar } from 'cli-progress';
+import cliProgress, { type SingleBar } from 'cli-progress';
 import type { Phase, ProgressEvent, ProgressNumbers } from '../actors/index.ts';
 import { duration, thousands } from './text.ts';
 
@@ -25,7 +25,6 @@ interface Running {
   done: number;
   printedMs: number;
   numbers: ProgressNumbers;
-  bar: SingleBar | undefined;
 }
 
 const NUMBER_FORMATS: readonly [name: keyof ProgressNumbers & string, text: (value: number) => string][] = [
@@ -42,28 +41,14 @@ export class Display {
   readonly #interval: number;
   readonly #startedMs: number;
   readonly #running = new Map<Phase, Running>();
-  #bars: MultiBar | undefined;
+  /** The bar of the innermost phase; drawn on terminals only. */
+  #bar: SingleBar | undefined;
 
   constructor(o: DisplayOptions = {}) {
     this.#output = o.output ?? process.stderr;
     this.#now = o.now ?? Date.now;
     this.#interval = o.lineIntervalMs ?? 5000;
     this.#startedMs = this.#now();
-    if (this.#output.isTTY) {
-      this.#bars = new cliProgress.MultiBar(
-        {
-          stream: this.#output as NodeJS.WritableStream,
-          format: '{label} {bar} {count} {numbers}',
-          barsize: 24,
-          hideCursor: true,
-          linewrap: false,
-          fps: 8,
-          emptyOnZero: true,
-          gracefulExit: false,
-        },
-        cliProgress.Presets.shades_classic,
-      );
-    }
   }
 
   readonly listen = (event: ProgressEvent): void => {
@@ -82,25 +67,26 @@ export class Display {
     }
   };
 
-  /** A line of its own, above the bars. */
+  /** A line of its own, above the bar. */
   line(text: string): void {
-    const stamped = `${this.#clock()} ${text}\n`;
-    if (this.#bars && this.#running.size > 0) this.#bars.log(stamped);
-    else this.#output.write(stamped);
+    this.#hide();
+    this.#output.write(`${this.#clock()} ${text}\n`);
+    this.#show();
   }
 
   close(): void {
-    this.#bars?.stop();
-    this.#bars = undefined;
+    this.#hide();
     this.#running.clear();
   }
 
   #begin(phase: Phase, total: number, label: string | undefined, budgetSeconds: number | undefined): void {
     const name = label ? `${phase} ${label}` : phase;
-    const bar = total > 0 ? this.#bars?.create(total, 0, { label: name.padEnd(12), count: '', numbers: '' }) : undefined;
     const now = this.#now();
-    this.#running.set(phase, { label: name, total, startedMs: now, budgetSeconds, done: 0, printedMs: now, numbers: {}, bar });
-    if (!bar) this.line(`${name}${total > 0 ? ` (${thousands(total)})` : ''} ...`);
+    this.#running.set(phase, { label: name, total, startedMs: now, budgetSeconds, done: 0, printedMs: now, numbers: {} });
+    if (this.#output.isTTY && total > 0) {
+      this.#hide();
+      this.#show();
+    } else this.line(`${name}${total > 0 ? ` (${thousands(total)})` : ''} ...`);
   }
 
   #advance(phase: Phase, done: number, numbers: ProgressNumbers | undefined): void {
@@ -110,8 +96,9 @@ export class Display {
     running.numbers = { ...running.numbers, ...numbers };
     const now = this.#now();
     const details = [...describe(running.numbers), ...remaining(running, now)].join(' · ');
-    if (running.bar) running.bar.update(done, { count: `${done}/${running.total}`, numbers: details });
-    else if (now - running.printedMs >= this.#interval) {
+    if (this.#bar) {
+      if (running === this.#innermost()) this.#bar.update(done, { count: `${done}/${running.total}`, details });
+    } else if (now - running.printedMs >= this.#interval) {
       running.printedMs = now;
       this.line(`${running.label} ${done}${running.total > 0 ? `/${running.total}` : ''}${details ? ` · ${details}` : ''}`);
     }
@@ -122,13 +109,38 @@ export class Display {
     if (!running) return;
     const details = describe({ ...running.numbers, ...numbers });
     const count = running.done > 0 && running.done < running.total ? [`${running.done} of ${running.total}`] : [];
-    const text = `${[`${running.label}: ${duration(seconds)}`, ...count, ...details].join(' · ')}`;
-    if (running.bar) {
-      running.bar.stop();
-      this.#bars?.remove(running.bar);
-    }
-    this.line(text);
+    this.#hide();
     this.#running.delete(phase);
+    this.line([`${running.label}: ${duration(seconds)}`, ...count, ...details].join(' · '));
+  }
+
+  #innermost(): Running | undefined {
+    return [...this.#running.values()].filter((r) => r.total > 0).at(-1);
+  }
+
+  #show(): void {
+    const running = this.#innermost();
+    if (!this.#output.isTTY || this.#bar || !running) return;
+    this.#bar = new cliProgress.SingleBar(
+      {
+        stream: this.#output as NodeJS.WritableStream,
+        format: '{label} {bar} {count} {details}',
+        barsize: 24,
+        hideCursor: true,
+        clearOnComplete: true,
+        linewrap: false,
+        fps: 8,
+        gracefulExit: false,
+      },
+      cliProgress.Presets.shades_classic,
+    );
+    const details = [...describe(running.numbers), ...remaining(running, this.#now())].join(' · ');
+    this.#bar.start(running.total, running.done, { label: running.label.padEnd(12), count: `${running.done}/${running.total}`, details });
+  }
+
+  #hide(): void {
+    this.#bar?.stop();
+    this.#bar = undefined;
   }
 
   /** [mm:ss] since the start. */

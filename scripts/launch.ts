@@ -38,16 +38,16 @@ export function launchCommand(): Command {
     .option('--json', 'print the result as one JSON line on standard output instead of the table')
     .addHelpText('after', helpAfter)
     .action(async (words: string[] | undefined, options: LaunchOptions) => {
-      process.exitCode = await launch(wordList(words), options);
+      await launch(wordList(words), options);
     });
 }
 
-/** Runs the command; the exit code. Errors are thrown for the dispatcher to explain. */
-export async function launch(words: readonly string[], o: LaunchOptions): Promise<number> {
+/** Runs the command; errors are thrown for the dispatcher to explain. */
+export async function launch(words: readonly string[], o: LaunchOptions): Promise<void> {
   const { preset, config } = composeLaunch(words, o);
   if (o.dryRun) {
     process.stdout.write(dryRun(config, preset));
-    return 0;
+    return;
   }
   const stop = stopSignal();
   const display = new Display();
@@ -55,7 +55,6 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
     const result = await train(config, { preset, onProgress: display.listen, signal: stop.signal });
     display.close();
     process.stdout.write(o.json ? `${resultLine(result)}\n` : finalTable(result));
-    return 0;
   } finally {
     display.close();
     stop.dispose();

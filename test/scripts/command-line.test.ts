@@ -3,28 +3,41 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { parse } from 'yaml';
 import { explain } from '../../scripts/errors.ts';
+import { main } from '../../scripts/main.ts';
 import { compose, listPresets } from '../../scripts/presets.ts';
 
 const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
 
-function sinkflex(words: string[], o: { cwd?: string; env?: Record<string, string> } = {}) {
-  const r = spawnSync(process.execPath, [entry, ...words], {
-    encoding: 'utf8',
-    timeout: 30_000,
-    ...(o.cwd ? { cwd: o.cwd } : {}),
-    env: { ...process.env, ...o.env },
-  });
+/** In this process: as fast as a function call. */
+async function sinkflex(t: Test, words: string[], o: { cwd?: string } = {}) {
+  const here = process.cwd();
+  const [out, errors] = [t.capture(process.stdout, 'write'), t.capture(process.stderr, 'write')];
+  try {
+    if (o.cwd) process.chdir(o.cwd);
+    const code = await main(words);
+    return { code, out: text(out()), errors: text(errors()) };
+  } finally {
+    process.chdir(here);
+    out.restore();
+    errors.restore();
+  }
+}
+const text = (calls: readonly { args: readonly unknown[] }[]): string => calls.map((c) => String(c.args[0])).join('');
+
+/** In a process of its own. */
+function child(words: string[], cwd: string) {
+  const r = spawnSync(process.execPath, [entry, ...words], { encoding: 'utf8', timeout: 30_000, cwd });
   return { code: r.status, out: r.stdout, errors: r.stderr };
 }
 
 t.test('help shows the commands, and launch its presets and examples', async (t) => {
-  const all = sinkflex(['--help']);
+  const all = await sinkflex(t, ['--help']);
   t.equal(all.code, 0);
   for (const command of ['launch', 'evaluate', 'study', 'bench', 'doctor']) t.match(all.out, new RegExp(`^ {2}${command} `, 'm'));
-  const launch = sinkflex(['launch', '--help']);
+  const launch = await sinkflex(t, ['launch', '--help']);
   t.equal(launch.code, 0);
   for (const { name } of listPresets()) t.match(launch.out, new RegExp(`^ {2}${name} +\\S`, 'm'));
   t.match(launch.out, /Examples[\s\S]*--dry-run[\s\S]*Exit codes/);
@@ -32,10 +45,12 @@ t.test('help shows the commands, and launch its presets and examples', async (t)
 
 t.test('a dry run shows settings and placement, and leaves no trace', async (t) => {
   const cwd = t.testdir({ 'mine.yaml': 'rollout: { n: 4 }\nactor.optim.lr: 1e-5\n' });
-  const r = sinkflex(['launch', 'tiny', '--config', 'mine.yaml', 'rollout.n=6', '--seed', '9', '--mode', 'sync', '--dry-run'], { cwd });
+  const r = await sinkflex(t, ['launch', 'tiny', '--config', 'mine.yaml', 'rollout.n=6', '--seed', '9', '--mode', 'sync', '--dry-run'], {
+    cwd,
+  });
   t.equal(r.code, 0, r.errors);
   t.match(parse(r.out), { mode: 'sync', seed: 9, rollout: { n: 6 }, actor: { optim: { lr: 1e-5 } }, sft: { total_steps: 20 } });
-  t.match(r.out, /# Placement[\s\S]*trainer[\s\S]*rollout[\s\S]*environment/);
+  t.match(r.out, /# Placement[\s\S]*environment-0[\s\S]*rollout-0[\s\S]*trainer/);
   t.same(readdirSync(cwd), ['mine.yaml']);
 });
 
@@ -62,14 +77,16 @@ t.test('what the user can put right: one message with the fix, exit code 2, no s
     [['study', '--seeds', 'many'], /--seeds = "many"/],
   ];
   for (const [words, message] of cases) {
-    const { code, out, errors } = sinkflex(words, { cwd });
+    const { code, out, errors } = await sinkflex(t, words, { cwd });
     t.equal(code, 2, `${words.join(' ')}: ${errors}`);
     t.match(errors, message);
     t.notMatch(errors + out, /^\s+at .*\(/m, 'no stack');
   }
   t.same(readdirSync(cwd).sort(), ['bad.yaml', 'file', 'full'], 'nothing half-written');
   t.notOk(existsSync(join(cwd, 'runs')));
-  t.match(sinkflex(['launch', 'dsk', '--debug'], { cwd }).errors, /\n\s+at /, 'the stack with --debug');
+  const alone = child(['launch', 'dsk'], cwd);
+  t.match(alone, { code: 2, errors: /did you mean desk/ }, 'the same in a process of its own');
+  t.match((await sinkflex(t, ['launch', 'dsk', '--debug'], { cwd })).errors, /\n\s+at /, 'the stack with --debug');
 });
 
 t.test('explanations', async (t) => {
@@ -84,7 +101,7 @@ t.test('explanations', async (t) => {
 });
 
 t.test('doctor examines the machine', async (t) => {
-  const { code, out } = sinkflex(['doctor', '--json']);
+  const { code, out } = child(['doctor', '--json'], process.cwd());
   const checks = out
     .trim()
     .split('\n')
