@@ -28,6 +28,7 @@ function endStream() {
   else add(ok, notOk, skipped);
   const ran = ok + notOk + skipped;
   if (plan === undefined || (plan !== ran && !stream.skipAll)) {
+    for (const detail of details.slice(-60)) say(detail);
     say(`not ok - ${part}: the output broke off after ${ran} of ${plan ?? 'an unknown number of'} results`);
     add(0, 1, 0);
   }

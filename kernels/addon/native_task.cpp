@@ -25,8 +25,8 @@ struct Task {
   std::thread thread;
 };
 
-// The environment ends first. Registered after the thread-safe function, so it runs before that one closes: no call can meet a
-// closed function (nodejs/node#55706). The call that is queued by now is dropped with a null environment.
+// The environment ends first. Registered after the thread-safe function, so it runs before that one closes: no call can
+// meet a closed function (nodejs/node#55706). The call that is queued by now is dropped with a null environment.
 void tear_down(void* data) {
   auto* task = static_cast<Task*>(data);
   task->stop->store(true, std::memory_order_release);

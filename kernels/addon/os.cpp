@@ -1,8 +1,7 @@
 // JavaScript's `os`: see kernels/os.ts for what each function promises.
-#include "addon.h"
-
 #include "../os/process.h"
 #include "../os/shared_memory.h"
+#include "addon.h"
 #include "values.h"
 
 namespace sinkflex {

@@ -1,4 +1,5 @@
-// JavaScript's VersionedSegment, its pins and writings. kernels/segment.ts is the typed face; arguments are checked there and here.
+// JavaScript's VersionedSegment, its pins and writings. kernels/segment.ts is the typed face; arguments are checked
+// there and here.
 #include "segment.h"
 
 #include <algorithm>
@@ -23,12 +24,13 @@ template <typename Owner>
 Napi::ArrayBuffer view_of(Napi::Env env, const uint8_t* data, uint64_t size, const std::shared_ptr<Owner>& owner) {
   if (size > kViewLimit) {
     throw make_error(env, "SINKFLEX_BAD_ARGUMENT",
-                     "a slot of " + std::to_string(size) + " bytes has no single view (the limit is 4 GiB); read it tensor by tensor");
+                     "a slot of " + std::to_string(size) +
+                         " bytes has no single view (the limit is 4 GiB); read it tensor by tensor");
   }
   auto* kept = new std::shared_ptr<Owner>(owner);
   return Napi::ArrayBuffer::New(
-      env, const_cast<uint8_t*>(data), static_cast<size_t>(size), [](Napi::Env, void*, std::shared_ptr<Owner>* hint) { delete hint; },
-      kept);
+      env, const_cast<uint8_t*>(data), static_cast<size_t>(size),
+      [](Napi::Env, void*, std::shared_ptr<Owner>* hint) { delete hint; }, kept);
 }
 
 // Views end with what they show: a stale view becomes empty instead of showing another version.
@@ -48,11 +50,13 @@ std::chrono::milliseconds milliseconds_of(const Napi::Value& value) {
 class SegmentWrap : public Napi::ObjectWrap<SegmentWrap> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "VersionedSegment",
-                       {InstanceMethod<&SegmentWrap::address>("address"), InstanceMethod<&SegmentWrap::sizes>("sizes"),
-                        InstanceMethod<&SegmentWrap::current>("current"), InstanceMethod<&SegmentWrap::published_at>("publishedAt"),
-                        InstanceMethod<&SegmentWrap::pins>("pins"), InstanceMethod<&SegmentWrap::begin_write>("beginWrite"),
-                        InstanceMethod<&SegmentWrap::wait_for_version>("waitForVersion"), InstanceMethod<&SegmentWrap::close>("close")});
+    return DefineClass(
+        env, "VersionedSegment",
+        {InstanceMethod<&SegmentWrap::address>("address"), InstanceMethod<&SegmentWrap::sizes>("sizes"),
+         InstanceMethod<&SegmentWrap::current>("current"), InstanceMethod<&SegmentWrap::published_at>("publishedAt"),
+         InstanceMethod<&SegmentWrap::pins>("pins"), InstanceMethod<&SegmentWrap::begin_write>("beginWrite"),
+         InstanceMethod<&SegmentWrap::wait_for_version>("waitForVersion"),
+         InstanceMethod<&SegmentWrap::close>("close")});
   }
 
   // new VersionedSegment({slotBytes, slots, maxSlots, readers}) creates, ({pid, startTime, controlFd, nonce}) opens.
@@ -79,7 +83,8 @@ class SegmentWrap : public Napi::ObjectWrap<SegmentWrap> {
   }
 
   const std::shared_ptr<VersionedSegment>& segment(Napi::Env env) const {
-    if (segment_ == nullptr) throw make_error(env, "SINKFLEX_STORE_CLOSED", "the store was closed in this process; open it again");
+    if (segment_ == nullptr)
+      throw make_error(env, "SINKFLEX_STORE_CLOSED", "the store was closed in this process; open it again");
     return segment_;
   }
 
@@ -140,7 +145,8 @@ class SegmentWrap : public Napi::ObjectWrap<SegmentWrap> {
         info.Env(), "sinkflex:waitForVersion", stop,
         [=] {
           *found = segment->wait_for_version(lineage, after, options);
-          if (!*found && *stop) throw Error("SINKFLEX_STORE_CLOSED", "the store was closed while a version was waited for");
+          if (!*found && *stop)
+            throw Error("SINKFLEX_STORE_CLOSED", "the store was closed while a version was waited for");
         },
         [=](Napi::Env env) -> Napi::Value { return *found ? version_object(env, **found) : env.Undefined(); });
   }
@@ -178,8 +184,9 @@ class SegmentWrap : public Napi::ObjectWrap<SegmentWrap> {
 class PinWrap : public Napi::ObjectWrap<PinWrap> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "SegmentPin", {InstanceMethod<&PinWrap::version>("version"), InstanceMethod<&PinWrap::data>("data"),
-                                           InstanceMethod<&PinWrap::release>("release")});
+    return DefineClass(env, "SegmentPin",
+                       {InstanceMethod<&PinWrap::version>("version"), InstanceMethod<&PinWrap::data>("data"),
+                        InstanceMethod<&PinWrap::release>("release")});
   }
 
   explicit PinWrap(const Napi::CallbackInfo& info) : ObjectWrap(info) {
@@ -194,7 +201,8 @@ class PinWrap : public Napi::ObjectWrap<PinWrap> {
 
   Napi::Value data(const Napi::CallbackInfo& info) {
     if (reader_ == nullptr) throw make_error(info.Env(), "SINKFLEX_STORE_CLOSED", "this pin was released; pin again");
-    if (view_.IsEmpty()) view_ = Napi::Persistent(view_of(info.Env(), bytes_, reader_->segment()->slot_bytes(), reader_));
+    if (view_.IsEmpty())
+      view_ = Napi::Persistent(view_of(info.Env(), bytes_, reader_->segment()->slot_bytes(), reader_));
     return view_.Value();
   }
 
@@ -234,9 +242,10 @@ Napi::Value SegmentWrap::begin_write(const Napi::CallbackInfo& info) {
 class WritingWrap : public Napi::ObjectWrap<WritingWrap> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "SegmentWriting",
-                       {InstanceMethod<&WritingWrap::slot>("slot"), InstanceMethod<&WritingWrap::data>("data"),
-                        InstanceMethod<&WritingWrap::publish>("publish"), InstanceMethod<&WritingWrap::abort>("abort")});
+    return DefineClass(
+        env, "SegmentWriting",
+        {InstanceMethod<&WritingWrap::slot>("slot"), InstanceMethod<&WritingWrap::data>("data"),
+         InstanceMethod<&WritingWrap::publish>("publish"), InstanceMethod<&WritingWrap::abort>("abort")});
   }
 
   explicit WritingWrap(const Napi::CallbackInfo& info) : ObjectWrap(info) {
@@ -253,7 +262,8 @@ class WritingWrap : public Napi::ObjectWrap<WritingWrap> {
 
   Napi::Value data(const Napi::CallbackInfo& info) {
     VersionedSegment::Writing& writing = this->writing(info.Env());
-    if (view_.IsEmpty()) view_ = Napi::Persistent(view_of(info.Env(), writing.data(), segment_->slot_bytes(), writing_));
+    if (view_.IsEmpty())
+      view_ = Napi::Persistent(view_of(info.Env(), writing.data(), segment_->slot_bytes(), writing_));
     return view_.Value();
   }
 
@@ -275,7 +285,8 @@ class WritingWrap : public Napi::ObjectWrap<WritingWrap> {
   }
 
   VersionedSegment::Writing& writing(Napi::Env env) const {
-    if (writing_ == nullptr) throw make_error(env, "SINKFLEX_STORE_CLOSED", "this writing is over: it was published or aborted");
+    if (writing_ == nullptr)
+      throw make_error(env, "SINKFLEX_STORE_CLOSED", "this writing is over: it was published or aborted");
     return *writing_;
   }
 

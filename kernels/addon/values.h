@@ -17,13 +17,15 @@ namespace sinkflex {
 inline uint64_t checked_integer(const Napi::Value& value, const std::string& name, uint64_t low, uint64_t high) {
   const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : std::nan("");
   if (!(number >= static_cast<double>(low) && number <= static_cast<double>(high)) || number != std::floor(number)) {
-    throw Error("SINKFLEX_BAD_ARGUMENT", name + " must be an integer from " + std::to_string(low) + " to " + std::to_string(high) + "; got " +
+    throw Error("SINKFLEX_BAD_ARGUMENT", name + " must be an integer from " + std::to_string(low) + " to " +
+                                             std::to_string(high) + "; got " +
                                              static_cast<std::string>(value.ToString()));
   }
   return static_cast<uint64_t>(number);
 }
 
-inline uint64_t integer_argument(const Napi::CallbackInfo& info, size_t index, const char* name, uint64_t low, uint64_t high) {
+inline uint64_t integer_argument(const Napi::CallbackInfo& info, size_t index, const char* name, uint64_t low,
+                                 uint64_t high) {
   return checked_integer(info[index], name, low, high);
 }
 
@@ -38,7 +40,8 @@ inline uint64_t checked_unsigned(const Napi::Value& value, const std::string& na
   errno = 0;
   const uint64_t number = std::strtoull(text.c_str(), &end, base);
   if (text.empty() || text[0] == '-' || *end != '\0' || errno != 0) {
-    throw Error("SINKFLEX_BAD_ARGUMENT", name + " must be a string of base " + std::to_string(base) + " digits; got \"" + text + "\"");
+    throw Error("SINKFLEX_BAD_ARGUMENT",
+                name + " must be a string of base " + std::to_string(base) + " digits; got \"" + text + "\"");
   }
   return number;
 }

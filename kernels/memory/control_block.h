@@ -1,5 +1,5 @@
-// What the processes of a segment share besides the slots: lives in its own page of shared memory, only lock-free atomics that are
-// written in an order that leaves a valid state if the writer dies between any two instructions.
+// What the processes of a segment share besides the slots: lives in its own page of shared memory, only lock-free
+// atomics that are written in an order that leaves a valid state if the writer dies between any two instructions.
 #ifndef SINKFLEX_MEMORY_CONTROL_BLOCK_H
 #define SINKFLEX_MEMORY_CONTROL_BLOCK_H
 
@@ -29,8 +29,8 @@ enum SlotState : uint32_t { kFree = 0, kWriting = 1, kReady = 2, kCurrent = 3 };
 
 struct SlotRecord {
   std::atomic<uint32_t> state{kFree};
-  int32_t fd = -1;                      // in the creator; set before the segment is shared
-  std::atomic<uint64_t> published{0};   // CLOCK_MONOTONIC nanoseconds of the flip to what the slot holds
+  int32_t fd = -1;                     // in the creator; set before the segment is shared
+  std::atomic<uint64_t> published{0};  // CLOCK_MONOTONIC nanoseconds of the flip to what the slot holds
 };
 
 // A row has an owner from the claim to the end of its Reader. 0: free.
@@ -53,7 +53,7 @@ struct ControlBlock {
   alignas(64) std::atomic<os::Identity> writer{0};        // the writer lock: its owner, 0 = free
   std::atomic<uint32_t> slot_count{0};                    // slots with memory
   std::atomic<uint32_t> writer_waits{0};                  // 1: a writer sleeps on `returned`
-  std::atomic<uint32_t> returned{0};                      // futex: changes when a pin or the lock was given back and someone waits
+  std::atomic<uint32_t> returned{0};  // futex: changes when a pin or the lock was given back and someone waits
 
   ReaderRow* rows() { return reinterpret_cast<ReaderRow*>(this + 1); }
   static size_t bytes(uint32_t readers) { return sizeof(ControlBlock) + readers * sizeof(ReaderRow); }
@@ -63,7 +63,8 @@ struct ControlBlock {
     if (word == kNoVersion) return std::nullopt;
     return unpack(word);
   }
-  // A pin or the lock was given back. The caller's store must be sequentially consistent: a waiter raises the flag, then looks.
+  // A pin or the lock was given back. The caller's store must be sequentially consistent: a waiter raises the flag,
+  // then looks.
   void wake_writer();
 };
 

@@ -39,7 +39,8 @@ VersionedSegment::Reader::Reader(std::shared_ptr<VersionedSegment> segment, uint
       return;
     }
   }
-  throw Error("SINKFLEX_STORE_READERS", "all " + std::to_string(control.readers) + " reader rows of the store are taken (" +
+  throw Error("SINKFLEX_STORE_READERS", "all " + std::to_string(control.readers) +
+                                            " reader rows of the store are taken (" +
                                             segment_->state_->describe_pins() +
                                             "); release pins, close engines, or raise `readers` when creating it");
 }
@@ -67,7 +68,8 @@ const uint8_t* VersionedSegment::Reader::pin(Version* version) {
   const uint64_t before = held_;
   uint64_t newest = control.current.load(std::memory_order_acquire);
   if (newest == kNoVersion) {
-    throw Error("SINKFLEX_STORE_EMPTY", "nothing was published in the store yet; publish, initialise or load a version first");
+    throw Error("SINKFLEX_STORE_EMPTY",
+                "nothing was published in the store yet; publish, initialise or load a version first");
   }
   while (held_ != newest) {
     sinkflex_stretch();

@@ -11,8 +11,9 @@
 #include "control_block.h"
 #include "versioned_segment.h"
 
-// Between two steps of the protocol. Native tests are built with SINKFLEX_STRETCH, which gives the processor away there every now and
-// then: the windows are a few nanoseconds wide, and no test would meet them otherwise. Nothing in the addon.
+// Between two steps of the protocol. Native tests are built with SINKFLEX_STRETCH, which gives the processor away there
+// every now and then: the windows are a few nanoseconds wide, and no test would meet them otherwise. Nothing in the
+// addon.
 #ifdef SINKFLEX_STRETCH
 #include <sched.h>
 inline void sinkflex_stretch() {
@@ -38,19 +39,20 @@ struct VersionedSegment::State {
 
   ~State();
   ControlBlock& control() const { return *reinterpret_cast<ControlBlock*>(control_map.data()); }
-  uint8_t* slot(uint32_t index);  // maps it on first use
+  uint8_t* slot(uint32_t index);             // maps it on first use
   std::string object_name(int index) const;  // -1: the control block
 
   // True when some row holds this slot. Clears rows of dead processes that do. Fences first.
   bool slot_pinned(uint32_t index);
-  void recover_slots();               // with the lock in hand: states follow from `current`
-  int32_t take_slot();                // with the lock in hand: a free slot or -1; adds one when all are pinned
+  void recover_slots();                  // with the lock in hand: states follow from `current`
+  int32_t take_slot();                   // with the lock in hand: a free slot or -1; adds one when all are pinned
   bool take_lock(os::Identity* holder);  // false: `holder` lives and has it
   void return_lock();
   std::string describe_pins() const;
 };
 
-// Takes a row over from a dead owner and empties it: the one that swaps itself in is the only one that may touch the row.
+// Takes a row over from a dead owner and empties it: the one that swaps itself in is the only one that may touch the
+// row.
 bool clear_dead_row(ReaderRow& row, os::Identity owner);
 
 }  // namespace sinkflex

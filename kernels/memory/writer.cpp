@@ -123,20 +123,26 @@ VersionedSegment::Writing VersionedSegment::begin_write(const WaitOptions& optio
       give_up("SINKFLEX_STORE_STOPPED", "waiting for a slot of the store was stopped");
     }
     const auto now = Clock::now();
-    const std::string waited = std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now - started).count()) + " ms";
+    const std::string waited =
+        std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now - started).count()) + " ms";
     if (now >= deadline) {
       if (!locked) {
-        give_up("SINKFLEX_STORE_BUSY", "process " + std::to_string(os::identity_pid(holder)) + " has been writing to the store for over " +
-                                           waited + "; one writer at a time: publish or abort there");
+        give_up("SINKFLEX_STORE_BUSY", "process " + std::to_string(os::identity_pid(holder)) +
+                                           " has been writing to the store for over " + waited +
+                                           "; one writer at a time: publish or abort there");
       }
-      if (no_memory) give_up(no_memory->code, std::string(no_memory->what()) + " (all present slots stayed pinned for " + waited + ")");
-      give_up("SINKFLEX_STORE_FULL", "all " + std::to_string(control.max_slots) + " slots of the store stayed pinned for " + waited + " (" +
+      if (no_memory)
+        give_up(no_memory->code,
+                std::string(no_memory->what()) + " (all present slots stayed pinned for " + waited + ")");
+      give_up("SINKFLEX_STORE_FULL", "all " + std::to_string(control.max_slots) +
+                                         " slots of the store stayed pinned for " + waited + " (" +
                                          state.describe_pins() + "); release pins, or raise maxSlots when creating it");
     }
     if (!warned && now - started >= std::chrono::seconds(1)) {
       warned = true;
-      const std::string text = locked ? "publishing waits: every slot of the weight store is pinned (" + state.describe_pins() + ")"
-                                      : "publishing waits: process " + std::to_string(os::identity_pid(holder)) + " is writing";
+      const std::string text =
+          locked ? "publishing waits: every slot of the weight store is pinned (" + state.describe_pins() + ")"
+                 : "publishing waits: process " + std::to_string(os::identity_pid(holder)) + " is writing";
       if (options.on_slow) {
         options.on_slow(text);
       } else {
@@ -145,7 +151,8 @@ VersionedSegment::Writing VersionedSegment::begin_write(const WaitOptions& optio
     }
     // In slices: the stop flag, and holders that die without giving anything back.
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - now);
-    os::futex_wait(&control.returned, returned, std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(50)));
+    os::futex_wait(&control.returned, returned,
+                   std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(50)));
   }
 }
 
@@ -168,17 +175,20 @@ void VersionedSegment::Writing::publish(uint32_t lineage, uint32_t version) {
   if (segment_ == nullptr) throw Error("SINKFLEX_STORE_CLOSED", "this writing is over: it was published or aborted");
   State& state = *segment_->state_;
   ControlBlock& control = state.control();
-  if (lineage >= kLineageLimit) throw Error("SINKFLEX_BAD_ARGUMENT", "lineage must be below " + std::to_string(kLineageLimit));
+  if (lineage >= kLineageLimit)
+    throw Error("SINKFLEX_BAD_ARGUMENT", "lineage must be below " + std::to_string(kLineageLimit));
   const uint64_t word = pack({lineage, version, slot_});
   const auto old = control.version();
   if (old && (word >> 8) <= (pack(*old) >> 8)) {
-    throw Error("SINKFLEX_STORE_ORDER", "version " + std::to_string(lineage) + "." + std::to_string(version) + " does not follow the published " +
-                                            std::to_string(old->lineage) + "." + std::to_string(old->version) +
+    throw Error("SINKFLEX_STORE_ORDER", "version " + std::to_string(lineage) + "." + std::to_string(version) +
+                                            " does not follow the published " + std::to_string(old->lineage) + "." +
+                                            std::to_string(old->version) +
                                             "; versions grow within a lineage, and a restore takes the next lineage");
   }
   const auto now = Clock::now().time_since_epoch();
-  control.slots[slot_].published.store(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()),
-                                       std::memory_order_relaxed);
+  control.slots[slot_].published.store(
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()),
+      std::memory_order_relaxed);
   control.slots[slot_].state.store(kReady, std::memory_order_relaxed);
   sinkflex_stretch();
   control.current.store(word, std::memory_order_seq_cst);  // the flip

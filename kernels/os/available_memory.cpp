@@ -1,4 +1,5 @@
-// available_memory(): the machine's free memory bounded by the memory control groups (v1 and v2) that this process is in.
+// available_memory(): the machine's free memory bounded by the memory control groups (v1 and v2) that this process is
+// in.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -39,7 +40,8 @@ uint64_t field_of(const std::string& path, const std::string& key, uint64_t fall
 }
 
 // What one group leaves: limit - (usage - file pages that can be dropped).
-uint64_t left_in(const std::string& limit_path, const std::string& usage_path, const std::string& stat_path, const char* droppable) {
+uint64_t left_in(const std::string& limit_path, const std::string& usage_path, const std::string& stat_path,
+                 const char* droppable) {
   const uint64_t limit = number_in(limit_path);
   if (limit >= (uint64_t{1} << 62)) return kUnlimited;  // v1 writes "no limit" as a huge number
   const uint64_t usage = number_in(usage_path);
@@ -63,11 +65,13 @@ uint64_t available_memory() {
     const bool v2 = controllers.empty();
     if (!v2 && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const std::string base = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    // A limit of any group above counts too. Inside a container the path may not exist as seen from here: those files are missing.
+    // A limit of any group above counts too. Inside a container the path may not exist as seen from here: those files
+    // are missing.
     for (std::string path = line.substr(second + 1);; path.resize(path.find_last_of('/'))) {
       while (!path.empty() && path.back() == '/') path.pop_back();
       const std::string folder = base + path + "/";
-      available = std::min(available, v2 ? left_in(folder + "memory.max", folder + "memory.current", folder + "memory.stat", "inactive_file")
+      available = std::min(available, v2 ? left_in(folder + "memory.max", folder + "memory.current",
+                                                   folder + "memory.stat", "inactive_file")
                                          : left_in(folder + "memory.limit_in_bytes", folder + "memory.usage_in_bytes",
                                                    folder + "memory.stat", "total_inactive_file"));
       if (path.empty() || path.find('/') == std::string::npos) break;
@@ -79,10 +83,12 @@ uint64_t available_memory() {
 uint64_t available_memory() {
   vm_statistics64_data_t stats{};
   mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
-  if (host_statistics64(mach_host_self(), HOST_VM_INFO64, reinterpret_cast<host_info64_t>(&stats), &count) != KERN_SUCCESS) {
+  if (host_statistics64(mach_host_self(), HOST_VM_INFO64, reinterpret_cast<host_info64_t>(&stats), &count) !=
+      KERN_SUCCESS) {
     return std::numeric_limits<uint64_t>::max();
   }
-  return (static_cast<uint64_t>(stats.free_count) + stats.inactive_count + stats.purgeable_count) * static_cast<uint64_t>(getpagesize());
+  return (static_cast<uint64_t>(stats.free_count) + stats.inactive_count + stats.purgeable_count) *
+         static_cast<uint64_t>(getpagesize());
 }
 #endif
 

@@ -11,7 +11,8 @@
 namespace sinkflex::os {
 
 inline Error failure(const std::string& what, int error = errno) {
-  return Error("SINKFLEX_OS_FAILED", what + " failed: " + std::strerror(error) + " (errno " + std::to_string(error) + ")");
+  return Error("SINKFLEX_OS_FAILED",
+               what + " failed: " + std::strerror(error) + " (errno " + std::to_string(error) + ")");
 }
 
 }  // namespace sinkflex::os

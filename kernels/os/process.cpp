@@ -60,15 +60,15 @@ std::optional<ProcessStatus> process_status(int32_t pid) {
     throw failure(std::string("read ") + path, error);
   }
   text[size] = '\0';
-  // "pid (name) S ppid ...": the name may hold blanks and brackets, so fields count from the last bracket. state is field 3,
-  // ppid 4, num_threads 20, starttime 22 (proc(5)).
+  // "pid (name) S ppid ...": the name may hold blanks and brackets, so fields count from the last bracket. state is
+  // field 3, ppid 4, num_threads 20, starttime 22 (proc(5)).
   const char* rest = std::strrchr(text, ')');
   ProcessStatus status{};
   long threads = 0;
   unsigned long long start = 0;
   if (rest == nullptr ||
-      std::sscanf(rest + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu", &status.state,
-                  &status.parent, &threads, &start) != 4) {
+      std::sscanf(rest + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
+                  &status.state, &status.parent, &threads, &start) != 4) {
     throw Error("SINKFLEX_OS_FAILED", std::string(path) + " is not in the form of proc(5): " + text);
   }
   status.threads = static_cast<int32_t>(threads);
@@ -92,9 +92,7 @@ std::optional<ProcessStatus> process_status(int32_t pid) {
 }
 #endif
 
-bool proven_dead(int32_t pid, uint64_t start_time) {
-  return proven_dead(make_identity(pid, start_time));
-}
+bool proven_dead(int32_t pid, uint64_t start_time) { return proven_dead(make_identity(pid, start_time)); }
 
 bool proven_dead(Identity identity) {
   if (identity == own_identity()) return false;
@@ -133,7 +131,8 @@ Identity own_identity() { return make_identity(getpid(), own_start_time()); }
 
 void die_with_parent(int32_t expected_parent) {
   if (!is_main_thread()) {
-    throw Error("SINKFLEX_BAD_ARGUMENT", "dieWithParent belongs to the process: call it from the main thread, not from a worker");
+    throw Error("SINKFLEX_BAD_ARGUMENT",
+                "dieWithParent belongs to the process: call it from the main thread, not from a worker");
   }
 #ifdef __linux__
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) throw failure("prctl PR_SET_PDEATHSIG");

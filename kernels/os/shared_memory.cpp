@@ -57,7 +57,8 @@ Descriptor create_shared(const std::string& name, uint64_t size) {
   }
 #ifdef __linux__
   // Nobody can shrink it under a reader's mapping (SIGBUS).
-  if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) throw failure("fcntl F_ADD_SEALS");
+  if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    throw failure("fcntl F_ADD_SEALS");
 #endif
   return descriptor;
 }
@@ -91,8 +92,9 @@ void allocate_shared([[maybe_unused]] int fd, uint64_t size) {
   // Checked first: past the limit of a control group the kernel kills instead of failing the call.
   const uint64_t available = available_memory();
   if (available < size) {
-    throw Error("SINKFLEX_MEMORY_SHORT", "a slot of " + std::to_string(size) + " bytes does not fit: " + std::to_string(available) +
-                                             " bytes are available; use fewer slots or a smaller model, or free memory");
+    throw Error("SINKFLEX_MEMORY_SHORT",
+                "a slot of " + std::to_string(size) + " bytes does not fit: " + std::to_string(available) +
+                    " bytes are available; use fewer slots or a smaller model, or free memory");
   }
 #ifdef __linux__
   int result;

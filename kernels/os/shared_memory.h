@@ -1,5 +1,5 @@
-// Shared memory objects: on Linux sealed memfds, which vanish with the last process that holds them and are reached by others as
-// /proc/<pid>/fd/<fd>; elsewhere shm_open names that their creator unlinks.
+// Shared memory objects: on Linux sealed memfds, which vanish with the last process that holds them and are reached by
+// others as /proc/<pid>/fd/<fd>; elsewhere shm_open names that their creator unlinks.
 #ifndef SINKFLEX_OS_SHARED_MEMORY_H
 #define SINKFLEX_OS_SHARED_MEMORY_H
 
@@ -38,17 +38,20 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// `name` is what /proc/<pid>/maps shows (Linux) or the shm name (elsewhere; at most 30 characters). The size is fixed for good; no memory is taken yet.
+// `name` is what /proc/<pid>/maps shows (Linux) or the shm name (elsewhere; at most 30 characters). The size is fixed
+// for good; no memory is taken yet.
 Descriptor create_shared(const std::string& name, uint64_t size);
-// An object of a living process. Throws SINKFLEX_OS_FAILED when there is none, or it is no object of at least `size` bytes.
+// An object of a living process. Throws SINKFLEX_OS_FAILED when there is none, or it is no object of at least `size`
+// bytes.
 Descriptor open_shared(int32_t pid, int fd, const std::string& name, uint64_t size);
 void unlink_shared(const std::string& name) noexcept;
 
-// Takes the memory of [0, size) now. SINKFLEX_MEMORY_SHORT when the machine or the control group has less than that to give.
+// Takes the memory of [0, size) now. SINKFLEX_MEMORY_SHORT when the machine or the control group has less than that to
+// give.
 void allocate_shared(int fd, uint64_t size);
 
-// What can be taken without swapping or being killed: the machine's MemAvailable, or what the memory control groups above this
-// process leave, whichever is less.
+// What can be taken without swapping or being killed: the machine's MemAvailable, or what the memory control groups
+// above this process leave, whichever is less.
 uint64_t available_memory();
 
 }  // namespace sinkflex::os

@@ -71,7 +71,9 @@ if (probe.status !== 0 || spawnSync(path.join(out, 'probe')).status !== 0) {
 
 const only = process.argv[2] ?? '';
 const folders = readdirSync('test/kernels').filter((name) => name.endsWith('.native'));
-const programs = folders.flatMap((folder) => list(path.join('test/kernels', folder), '.cpp')).filter((file) => file.includes(only));
+const programs = folders
+  .flatMap((folder) => list(path.join('test/kernels', folder), '.cpp'))
+  .filter((file) => file.includes(only) && path.basename(file) !== 'bench.cpp');
 const folderHeaders = folders.flatMap((folder) => list(path.join('test/kernels', folder), '.h'));
 const headers = newest([
   ...['.', 'ops', 'ops/dispatch', 'memory', 'os', 'model'].flatMap((f) => list(path.join('kernels', f), '.h')),

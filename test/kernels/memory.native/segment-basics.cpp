@@ -1,4 +1,5 @@
-// The native face of a segment in one process: what each call promises and how it refuses; also waits, from several threads.
+// The native face of a segment in one process: what each call promises and how it refuses; also waits, from several
+// threads.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -97,7 +98,8 @@ int main() {
   gone = segment->address();
   gone.nonce++;
   refuses("SINKFLEX_STORE_GONE", [&] { VersionedSegment::open(gone); }, "another object behind the descriptor");
-  refuses("SINKFLEX_BAD_ARGUMENT", [&] { VersionedSegment::create({1000, 3, 2, 1}); }, "fewer slots at most than at first");
+  refuses(
+      "SINKFLEX_BAD_ARGUMENT", [&] { VersionedSegment::create({1000, 3, 2, 1}); }, "fewer slots at most than at first");
   std::printf("1..%d\n", number);
   return all_good ? 0 : 1;
 }

@@ -1,5 +1,6 @@
-// Many short pins against many small flips on threads of one process: the window between reading `current` and writing the row is a few
-// nanoseconds, so only millions of both show a protocol that forgets to look again. Argument: seconds (default 2).
+// Many short pins against many small flips on threads of one process: the window between reading `current` and writing
+// the row is a few nanoseconds, so only millions of both show a protocol that forgets to look again. Argument: seconds
+// (default 2).
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

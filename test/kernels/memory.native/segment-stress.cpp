@@ -1,5 +1,6 @@
-// Readers and writers in processes of their own, killed with SIGKILL at seeded random moments, some thousand flips between two kills:
-// no torn read, no version that goes back, no lock or slot that stays with the dead. Argument: the seed (default 1) and the kills (400).
+// Readers and writers in processes of their own, killed with SIGKILL at seeded random moments, some thousand flips
+// between two kills: no torn read, no version that goes back, no lock or slot that stays with the dead. Argument: the
+// seed (default 1) and the kills (400).
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,7 +55,8 @@ uint64_t order_of(const Version& v) { return uint64_t{v.lineage} << 32 | v.versi
   while (true) {
     auto writing = segment->begin_write({std::chrono::seconds(20)});
     const Version now = *segment->current();
-    const Version next = random() % 1000 == 0 ? Version{now.lineage + 1, now.version / 2} : Version{now.lineage, now.version + 1};
+    const Version next =
+        random() % 1000 == 0 ? Version{now.lineage + 1, now.version / 2} : Version{now.lineage, now.version + 1};
     auto* words = reinterpret_cast<uint64_t*>(writing.data());
     for (uint64_t i = 0; i < kWords; i++) words[i] = fill_of(next);
     if (random() % 16 == 0) continue;  // abandoned
