@@ -67,26 +67,23 @@ void Scheduler::run() {
   reset_float_environment();
   while (!stop_) {
     drain();
-    if (active_.empty()) {
-      announce_finished();
-      if (reader_ && !frozen_) {  // an idle engine holds no slot
-        reader_->release();
-        version_.reset();
+    if (!active_.empty()) {
+      try {
+        step();
+      } catch (...) {
+        fail_all(std::current_exception());
       }
-      std::unique_lock lock(mutex_);
-      if (stop_) break;
-      if (!commands_.empty()) continue;
-      sleeping_ = true;
-      wake_.wait(lock, [this] { return stop_ || !commands_.empty(); });
-      sleeping_ = false;
-      continue;
     }
-    try {
-      step();
-    } catch (...) {
-      fail_all(std::current_exception());
+    if (active_.empty() && reader_ && !frozen_) {  // an idle engine holds no slot; let go before anyone learns that it is idle
+      reader_->release();
+      version_.reset();
     }
     announce_finished();
+    if (!active_.empty()) continue;
+    std::unique_lock lock(mutex_);
+    sleeping_ = true;
+    wake_.wait(lock, [this] { return stop_ || !commands_.empty(); });
+    sleeping_ = false;
   }
   active_.clear();
   pass_.reset();

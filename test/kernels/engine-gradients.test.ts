@@ -85,7 +85,7 @@ t.test('finite differences of the whole model', async (t) => {
         const errors: number[] = [];
         for (const step of [2e-3, 4e-4]) errors.push(Math.abs((await at(step)) - (await at(-step)) - 2 * step * expected) / (2 * step));
         t.ok(
-          Math.min(...errors) <= 0.01 * Math.abs(expected) + 0.01,
+          Math.min(...errors) <= 0.005 * Math.abs(expected) + 0.003,
           `${name}: ${expected.toFixed(4)}, off by ${Math.min(...errors).toExponential(1)}`,
         );
       }
