@@ -11,9 +11,9 @@ export interface WordFormat {
 }
 
 /**
- * A parser for tool calls in plain words: `call refund 2 4 3` becomes refund({ ride: '24', amount: '3' }).
+ * A parser for tool calls in plain words: `call refund delta 3` becomes refund({ ride: 'delta', amount: '3' }).
  *
- * @example wordParser({ tools: { lock: [{ name: 'bike', digits: 2 }] } })('call lock 3 1')
+ * @example wordParser({ tools: { find_rider: [{ name: 'code', digits: 2 }] } })('call find_rider 3 1')
  */
 export function wordParser(format: WordFormat): ActionParser {
   const tools = new Map(Object.entries(format.tools));

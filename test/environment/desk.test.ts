@@ -96,7 +96,7 @@ t.test('the checker tells each fault by its factor', async (t) => {
   t.match(act([...beforeRefund, `${refund.slice(0, -1)}0`]).observation, [{ role: 'tool', content: 'error not a call' }]);
 
   // Asking again for what is so already, or reading more, changes nothing.
-  t.strictSame(parts(act([REQUESTS.code, 'call docks', ...said.slice(0, 3), 'call get_bike 0 0', ...said.slice(3)])), all);
+  t.strictSame(parts(act([REQUESTS.code, 'call docks', ...said.slice(0, 3), 'call get_bike otter', ...said.slice(3)])), all);
 });
 
 t.test('budgets end an episode without score', async (t) => {
@@ -108,7 +108,7 @@ t.test('budgets end an episode without score', async (t) => {
     return last!;
   };
   t.match(run('hello', 3), { truncated: true, reward: 0, info: { malformed: 3, rewardParts: { closed: 0 } } });
-  t.match(run('call end_ride 9 9', 6), { truncated: true, info: { errors: 6 } });
+  t.match(run('call end_ride golf', 6), { truncated: true, info: { errors: 6 } });
   t.match(run('call docks', 24), { truncated: true, info: { turns: 24, toolCalls: 24 } });
   t.match(run('call docks', 5, { maxTurns: 5 }), { truncated: true });
   t.match(run('call docks', 23), { truncated: false });

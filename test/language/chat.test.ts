@@ -134,17 +134,18 @@ t.test('a tokenizer folder is written and read back', async (t) => {
 });
 
 t.test('the parser reads calls, speech and closings, and says what is wrong', async (t) => {
-  t.match(desk.chat.parse('call refund 2 4 3'), {
-    toolCalls: [{ name: 'refund', arguments: { ride: '24', amount: '3' } }],
+  t.match(desk.chat.parse('call refund delta 3'), {
+    toolCalls: [{ name: 'refund', arguments: { ride: 'delta', amount: '3' } }],
     malformed: undefined,
   });
-  t.match(desk.chat.parse('call flag 3 1 brake'), { toolCalls: [{ name: 'flag', arguments: { bike: '31', part: 'brake' } }] });
+  t.match(desk.chat.parse('call flag otter brake'), { toolCalls: [{ name: 'flag', arguments: { bike: 'otter', part: 'brake' } }] });
   t.match(desk.chat.parse('done refund 4'), { finish: true, toolCalls: [] });
   t.match(desk.chat.parse('done refund'), { finish: false });
   t.match(desk.chat.parse('call'), { malformed: 'no tool is named' });
   t.match(desk.chat.parse('call hasOwnProperty'), { malformed: /no tool is named/ });
-  t.match(desk.chat.parse('call lock 3'), { malformed: 'lock takes 2 digits for bike' });
-  t.match(desk.chat.parse('call flag 3 1 bike'), { malformed: 'flag takes a word for part' });
+  t.match(desk.chat.parse('call find_rider 3'), { malformed: 'find_rider takes 2 digits for code' });
+  t.match(desk.chat.parse('call lock delta'), { malformed: 'lock takes a word for bike' });
+  t.match(desk.chat.parse('call flag otter bike'), { malformed: 'flag takes a word for part' });
   t.match(desk.chat.parse('call docks 1'), { malformed: 'docks takes no more arguments' });
   t.match(desk.chat.parse(''), { malformed: 'the turn is empty' });
   const parse = wordParser({ tools: { lock: [{ name: 'bike', digits: 2 }] } });

@@ -5,6 +5,7 @@
 import { CounterRandom } from '../random.ts';
 import { amountOf } from './solution.ts';
 import {
+  BIKE_NAMES,
   CLOSING,
   COLOURS,
   type CONDITIONS,
@@ -12,6 +13,7 @@ import {
   PARTS,
   REQUESTS,
   RESULT,
+  RIDE_NAMES,
   STANDINGS,
   type Standing,
   spoken,
@@ -25,8 +27,8 @@ import {
  * at each decision and the score of a policy that imitates all this is made of many small chances.
  */
 export const MISTAKES = {
-  /** A digit of an id is copied wrongly; mostly refused by the tool, then repeated. */
-  digit: 0.03,
+  /** Another code, ride or bike than the one heard; mostly refused by the tool, then repeated. */
+  wrongId: 0.03,
   /** A request in words that nobody understands; repeated. */
   garbled: 0.02,
   /** Locks before the latch is shut; refused, then done in order. */
@@ -90,10 +92,10 @@ export function* agent(rules: string, complaint: string, slip: Slips, habit: Hab
   let ride: string;
   if (habit.identify) ({ standing, ride } = habit.identify);
   else {
-    const code = digitsAtEnd(yield* request(REQUESTS.code, slip));
+    const code = (yield* request(REQUESTS.code, slip)).split(' ').slice(-2).join('');
     const found = yield* lookUp('find_rider', code, slip);
     standing = found.split(' ')[0] as Standing;
-    ride = digitsAtEnd(found);
+    ride = found.split(' ').at(-1)!;
   }
 
   let treatment: Treatment = habit.treatment ?? table.treatments[STANDINGS.indexOf(habit.standing ?? standing)] ?? 'none';
@@ -102,8 +104,7 @@ export function* agent(rules: string, complaint: string, slip: Slips, habit: Hab
     return;
   }
 
-  const [, b0, b1, , costText] = (yield* lookUp('get_ride', ride, slip)).split(' ');
-  const bike = `${b0}${b1}`;
+  const [, bike = '', , costText] = (yield* lookUp('get_ride', ride, slip)).split(' ');
   const cost = Number(costText);
 
   yield* park(bike, slip);
@@ -112,7 +113,7 @@ export function* agent(rules: string, complaint: string, slip: Slips, habit: Hab
   let told = 0;
   if (complaint.includes(USER.refund)) {
     const colour = (yield* request(REQUESTS.light, slip)).split(' ').at(-1);
-    let condition = habit.part ?? table.lights[COLOURS.findIndex((c) => c === colour)] ?? 'fine';
+    let condition = habit.part ?? table.lights[(COLOURS as readonly (string | undefined)[]).indexOf(colour)] ?? 'fine';
     if (slip.happens('wrongPart')) condition = random.pick(PARTS.filter((part) => part !== condition));
     const flags = condition !== 'fine' && habit.flag !== false && !slip.happens('flagForgotten');
 
@@ -171,25 +172,28 @@ function* request(text: string, slip: Slips): Generator<string, string, string> 
 }
 
 function* lookUp(tool: string, id: string, slip: Slips): Generator<string, string, string> {
-  const answer = yield `call ${tool} ${spoken(misread(id, slip))}`;
-  return answer.startsWith('error') ? yield `call ${tool} ${spoken(id)}` : answer;
+  const answer = yield `call ${tool} ${written(misread(id, slip))}`;
+  return answer.startsWith('error') ? yield `call ${tool} ${written(id)}` : answer;
 }
 
 function* write(tool: string, id: string, rest: string, slip: Slips): Generator<string, string, string> {
   const tail = rest === '' ? '' : ` ${rest}`;
   const read = misread(id, slip);
-  const answer = yield `call ${tool} ${spoken(read)}${tail}`;
-  return read !== id && answer.startsWith('error') ? yield `call ${tool} ${spoken(id)}${tail}` : answer;
+  const answer = yield `call ${tool} ${written(read)}${tail}`;
+  return read !== id && answer.startsWith('error') ? yield `call ${tool} ${written(id)}${tail}` : answer;
 }
 
+/** As an argument: digits apart, names as they are. */
+const written = (id: string): string => (/^\d/.test(id) ? spoken(id) : id);
+
+/** Another id of the same kind. */
 function misread(id: string, slip: Slips): string {
-  if (!slip.happens('digit')) return id;
+  if (!slip.happens('wrongId')) return id;
+  for (const names of [RIDE_NAMES, BIKE_NAMES] as const) {
+    if ((names as readonly string[]).includes(id)) return slip.random.pick(names.filter((name) => name !== id));
+  }
   const at = slip.random.below(id.length);
-  return id.slice(0, at) + String(slip.random.below(10)) + id.slice(at + 1);
-}
-
-function digitsAtEnd(text: string): string {
-  return text.split(' ').slice(-2).join('');
+  return id.slice(0, at) + String((Number(id[at]) + 1 + slip.random.below(9)) % 10) + id.slice(at + 1);
 }
 
 interface Rules {

@@ -2,11 +2,13 @@
 import { ActorsError, didYouMean } from '../../errors.ts';
 import { CounterRandom } from '../random.ts';
 import {
+  BIKE_NAMES,
   COLOURS,
   CONDITIONS,
   type Colour,
   type Condition,
   PARTS,
+  RIDE_NAMES,
   STANDINGS,
   type Standing,
   TREATMENTS,
@@ -104,12 +106,14 @@ export const halfOf = (cost: number): number => cost >> 1;
 
 export function generateTask(seed: number, s: DeskSettings): DeskTask {
   const random = new CounterRandom(seed, s.level);
-  const ids = random.sample(TWO_DIGITS, 3 * s.riders);
+  const codes = random.sample(TWO_DIGITS, s.riders);
+  const rideNames = random.sample(RIDE_NAMES, s.riders);
+  const bikeNames = random.sample(BIKE_NAMES, s.riders);
   const riders: Rider[] = [];
   const rides: Ride[] = [];
   const bikes: Bike[] = [];
   for (let i = 0; i < s.riders; i++) {
-    const [code, ride, bike] = ids.slice(3 * i, 3 * i + 3) as [string, string, string];
+    const [code, ride, bike] = [codes[i]!, rideNames[i]!, bikeNames[i]!];
     riders.push({ code, standing: random.pick(STANDINGS), ride });
     rides.push({ id: ride, bike, cost: random.pick(COSTS) });
     bikes.push({ id: bike, dock: 1 + random.below(s.docks) });

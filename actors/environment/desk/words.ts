@@ -19,6 +19,10 @@ export type Colour = (typeof COLOURS)[number];
 /** Meaning of the lights where the rules do not say otherwise, in the order of COLOURS. */
 export const USUAL_LIGHTS: readonly Condition[] = CONDITIONS;
 
+/** Rides are called by the spelling alphabet and bikes by their names: one word, one token. Only riders' codes have digits. */
+export const RIDE_NAMES = ['alpha', 'bravo', 'charlie', 'delta', 'echo', 'foxtrot', 'golf', 'hotel', 'india', 'juliet'] as const;
+export const BIKE_NAMES = ['badger', 'falcon', 'hare', 'heron', 'lynx', 'newt', 'otter', 'robin', 'swift', 'wren'] as const;
+
 /** What the agent can ask of the user, word for word. `walk` is followed by a dock. */
 export const REQUESTS = {
   code: 'please tell me your code',
@@ -32,24 +36,24 @@ export const CLOSING = 'done refund';
 
 export const TOOLS = {
   find_rider: [{ name: 'code', digits: 2 }],
-  get_ride: [{ name: 'ride', digits: 2 }],
-  get_bike: [{ name: 'bike', digits: 2 }],
+  get_ride: [{ name: 'ride', words: RIDE_NAMES }],
+  get_bike: [{ name: 'bike', words: BIKE_NAMES }],
   docks: [],
-  lock: [{ name: 'bike', digits: 2 }],
-  end_ride: [{ name: 'ride', digits: 2 }],
+  lock: [{ name: 'bike', words: BIKE_NAMES }],
+  end_ride: [{ name: 'ride', words: RIDE_NAMES }],
   flag: [
-    { name: 'bike', digits: 2 },
+    { name: 'bike', words: BIKE_NAMES },
     { name: 'part', words: PARTS },
   ],
   refund: [
-    { name: 'ride', digits: 2 },
+    { name: 'ride', words: RIDE_NAMES },
     { name: 'amount', digits: 1 },
   ],
   transfer: [],
 } as const;
 export type ToolName = keyof typeof TOOLS;
 
-/** `47` as it is written and read aloud. */
+/** A code as it is written and read aloud: `4 7`. */
 export const spoken = (id: string): string => id.split('').join(' ');
 
 export const USER = {
@@ -67,8 +71,8 @@ export const USER = {
 } as const;
 
 export const RESULT = {
-  rider: (standing: Standing, ride: string) => `${standing} ride ${spoken(ride)}`,
-  ride: (bike: string, cost: number) => `bike ${spoken(bike)} cost ${cost}`,
+  rider: (standing: Standing, ride: string) => `${standing} ride ${ride}`,
+  ride: (bike: string, cost: number) => `bike ${bike} cost ${cost}`,
   bike: (locked: boolean, dock: number, flag: string) => `${locked ? 'locked' : 'open'} dock ${dock} ${flag}`,
   docks: (free: readonly number[]) => ['free dock', ...free].join(' '),
   ok: 'ok',
@@ -93,6 +97,8 @@ export function deskWords(): string[] {
     'full half none transfer',
     ...COLOURS,
     ...CONDITIONS,
+    ...RIDE_NAMES,
+    ...BIKE_NAMES,
     ...Object.values(REQUESTS),
     CLOSING,
     'call',
