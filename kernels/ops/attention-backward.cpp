@@ -8,20 +8,21 @@
 namespace SFX_NS {
 namespace {
 
-// dS and P of one tile, in place over the scores and dP.
-void weights_and_derivative(float *scores, float *dscores, int64_t rows, int64_t group, int64_t t0, int64_t j0, bool whole,
+// P and dS of one tile, in place over the scores and dP: vectors [v0, v1).
+template <bool Whole>
+void weights_and_derivative(float *scores, float *dscores, int64_t rows, int64_t group, int64_t t0, int64_t j0, int v0, int v1,
                             const float *lse, const float *delta, const sfx_attention_mask &mask) {
   const v16 scale = set1(mask.scale);
   for (int64_t r = 0; r < rows; r++) {
     float *row = scores + r * kTile, *drow = dscores + r * kTile;
     const v16 from = set1(lse[r]), centre = set1(delta[r]);
-    const Visible see = visible(t0 + r / group, j0, mask);
-    for (int v = 0; v < 4; v++) {
+    const Visible see = Whole ? Visible{} : visible(t0 + r / group, j0, mask);
+    for (int v = v0; v < v1; v++) {
       v16 x = mul(load(row + 16 * v), scale);
-      if (!whole) x = mask_scores(x, v, see);
+      if (!Whole) x = mask_scores(x, v, see);
       const v16 p = exp(sub(x, from));
       v16 d = mul(p, sub(load(drow + 16 * v), centre));
-      if (!whole) d = select(equal(x, set1(-SFX_INFINITY)), zero(), d);
+      if (!Whole) d = select(equal(x, set1(-SFX_INFINITY)), zero(), d);
       store(row + 16 * v, p);
       store(drow + 16 * v, d);
     }
@@ -40,7 +41,7 @@ int32_t attention_backward(sfx_stream *stream, const sfx_tensor *dout, const sfx
                 unit_last(dv) && depth <= 256,
             "attention: heads must be contiguous in D, D at most 256");
   const Operation op(stream);
-  const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group);
+  const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group, *mask);
   const Segments s = cut_segments(op, cu_seqlens, segments);
   float *keys = op.floats(s.tiles * kv_heads * depth * kTile), *values = op.floats(s.tiles * kv_heads * depth * kTile);
   float *delta = op.floats(n * heads);
@@ -98,10 +99,14 @@ int32_t attention_backward(sfx_stream *stream, const sfx_tensor *dout, const sfx
       for (int64_t j0 = 0; j0 < t1; j0 += kTile) {
         if (!tile_visible(t0, t1, j0, *mask)) continue;
         const int64_t key_tile = ((s.first_tile[segment] + j0 / kTile) * kv_heads + h) * depth * kTile;
-        multiply_small(rows, kTile, depth, rows_q, width, 1, keys + key_tile, kTile, scores, kTile, false);
-        multiply_small(rows, kTile, depth, rows_do, width, 1, values + key_tile, kTile, dscores, kTile, false);
-        weights_and_derivative(scores, dscores, rows, group, t0, j0, tile_full(t0, t1, j0, *mask), rows_lse, rows_delta, *mask);
         const int64_t begin = tile_begin(t0, j0, *mask), end = tile_end(t1, j0), key = j0 + begin;
+        const int v0 = (int)(begin / 16), v1 = (int)((end + 15) / 16), lane0 = 16 * v0, lanes = 16 * (v1 - v0);
+        multiply_small(rows, lanes, depth, rows_q, width, 1, keys + key_tile + lane0, kTile, scores + lane0, kTile, false);
+        multiply_small(rows, lanes, depth, rows_do, width, 1, values + key_tile + lane0, kTile, dscores + lane0, kTile, false);
+        if (tile_full(t0, t1, j0, *mask))
+          weights_and_derivative<true>(scores, dscores, rows, group, t0, j0, 0, 4, rows_lse, rows_delta, *mask);
+        else
+          weights_and_derivative<false>(scores, dscores, rows, group, t0, j0, v0, v1, rows_lse, rows_delta, *mask);
         multiply_small(end - begin, depth, rows, scores + begin, 1, kTile, rows_do, width, out_dv + key * dv->stride[0], dv->stride[0], true);
         multiply_small(end - begin, depth, rows, dscores + begin, 1, kTile, rows_q, width, out_dk + key * dk->stride[0], dk->stride[0], true);
         multiply_small(rows, depth, end - begin, dscores + begin, kTile, 1,

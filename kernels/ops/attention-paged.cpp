@@ -36,7 +36,7 @@ int32_t attention_paged(sfx_stream *stream, const sfx_tensor *q, const float *si
   SFX_CHECK(tokens >= 16 && kTile % tokens == 0, "attention: page_tokens must be 16, 32 or 64");
   SFX_CHECK(unit_last(q) && unit_last(out) && depth <= 256, "attention: heads must be contiguous in D, D at most 256");
   const Operation op(stream);
-  const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group);
+  const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group, *mask);
   const float *const keys = static_cast<const float *>(paged->keys), *const values = static_cast<const float *>(paged->values);
   // Runs of consecutive positions of one sequence, cut into blocks.
   int64_t *first = op.take<int64_t>(paged->rows + 1), blocks = 0;
@@ -63,16 +63,16 @@ int32_t attention_paged(sfx_stream *stream, const sfx_tensor *q, const float *si
     for (int64_t j0 = 0; j0 < t1; j0 += kTile) {
       if (!tile_visible(t0, t1, j0, *mask)) continue;
       const int64_t begin = tile_begin(t0, j0, *mask), end = tile_end(t1, j0);
-      for (int64_t part = 0; part < kTile; part += tokens) {
-        if (part >= end || part + tokens <= begin) {  // not this page: masked below, but keep the scores defined
-          for (int64_t r = 0; r < rows; r++)
-            for (int64_t i = 0; i < tokens; i += 16) store(scores + r * kTile + part + i, zero());
-          continue;
-        }
-        const int64_t page = pages[(j0 + part) / tokens];
-        multiply_small(rows, tokens, depth, rows_q, width, 1, keys + (page * kv_heads + h) * depth * tokens, tokens, scores + part, kTile, false);
+      const int64_t lane0 = begin / 16 * 16, lane1 = (end + 15) / 16 * 16;
+      for (int64_t part = lane0 / tokens * tokens; part < lane1; part += tokens) {
+        const int64_t from = most(lane0 - part, 0), to = least(lane1 - part, tokens), page = pages[(j0 + part) / tokens];
+        multiply_small(rows, to - from, depth, rows_q, width, 1, keys + (page * kv_heads + h) * depth * tokens + from, tokens,
+                       scores + part + from, kTile, false);
       }
-      softmax_tile(&soft, scores, rows, group, t0, j0, tile_full(t0, t1, j0, *mask), *mask);
+      if (tile_full(t0, t1, j0, *mask))
+        softmax_tile<true>(&soft, scores, rows, group, t0, j0, 0, 4, *mask);
+      else
+        softmax_tile<false>(&soft, scores, rows, group, t0, j0, (int)(lane0 / 16), (int)(lane1 / 16), *mask);
       rescale_rows(&soft, rows_o, rows, width);
       for (int64_t part = begin / tokens * tokens; part < end; part += tokens) {
         const int64_t from = most(begin - part, 0), to = least(end - part, tokens), page = pages[(j0 + part) / tokens];

@@ -56,25 +56,30 @@ SFX_INLINE void softmax_begin(SoftmaxRows *s, int64_t rows, int64_t group, const
 }
 
 // scores[rows][64] -> weights exp(scale score - m) in place; alpha is the factor that the rows' outputs so far must take.
-// Row r belongs to position t0 + r / group. `whole`: every row sees every key.
-[[maybe_unused]] static void softmax_tile(SoftmaxRows *s, float *scores, int64_t rows, int64_t group, int64_t t0, int64_t j0, bool whole,
-                         const sfx_attention_mask &mask) {
-  const v16 scale = set1(mask.scale);
+// Row r belongs to position t0 + r / group. `Whole`: every row sees every key. Only the vectors [v0, v1) of the tile hold scores; no row
+// sees the others, which count as weight +0 and are not written.
+template <bool Whole>
+void softmax_tile(SoftmaxRows *s, float *scores, int64_t rows, int64_t group, int64_t t0, int64_t j0, int v0, int v1,
+                  const sfx_attention_mask &mask) {
+  const v16 scale = set1(mask.scale), none = set1(-SFX_INFINITY);
   for (int64_t r = 0; r < rows; r++) {
     float *row = scores + r * kTile;
     v16 x[4];
-    const Visible see = visible(t0 + r / group, j0, mask);
+    const Visible see = Whole ? Visible{} : visible(t0 + r / group, j0, mask);
+#pragma GCC unroll 4
     for (int v = 0; v < 4; v++) {
+      x[v] = none;
+      if (!Whole && (v < v0 || v >= v1)) continue;
       x[v] = mul(load(row + 16 * v), scale);
-      if (!whole) x[v] = mask_scores(x[v], v, see);
+      if (!Whole) x[v] = mask_scores(x[v], v, see);
       store(row + 16 * v, x[v]);
     }
     s->largest[r] = max_lanes(max(max(x[0], x[1]), max(x[2], x[3])));
   }
   for (int64_t r = 0; r < rows; r += 16) {
     const v16 m = load(s->m + r), next = max(m, load(s->largest + r));
-    const v16 from = select(equal(next, set1(-SFX_INFINITY)), zero(), next);  // nothing seen yet: all weights are 0
-    store(s->alpha + r, select(equal(m, next), set1(1.0f), exp(sub(m, from))));
+    const v16 from = select(equal(next, none), zero(), next);  // nothing seen yet: all weights are 0
+    store(s->alpha + r, select(equal(m, next), set1(1.0f), exp_down(sub(m, from))));
     store(s->m + r, next);
     store(s->largest + r, from);
   }
@@ -82,8 +87,11 @@ SFX_INLINE void softmax_begin(SoftmaxRows *s, int64_t rows, int64_t group, const
     float *row = scores + r * kTile;
     const v16 from = set1(s->largest[r]);
     v16 p[4];
+#pragma GCC unroll 4
     for (int v = 0; v < 4; v++) {
-      p[v] = exp(sub(load(row + 16 * v), from));
+      p[v] = zero();
+      if (!Whole && (v < v0 || v >= v1)) continue;
+      p[v] = exp_down(sub(load(row + 16 * v), from));
       store(row + 16 * v, p[v]);
     }
     s->sum[r] = sum_lanes(add(add(p[0], p[1]), add(p[2], p[3])));
@@ -130,8 +138,11 @@ SFX_INLINE void softmax_end(SoftmaxRows *s, int64_t rows) {
 
 SFX_INLINE int64_t padded(int64_t depth) { return (depth + 15) / 16 * 16; }
 
-// Positions worked on together: rows near 48, at least one position.
-SFX_INLINE int64_t positions_together(int64_t group) { return group >= 48 ? 1 : 48 / group; }
+// Positions worked on together: rows near 48, fewer under a small window, whose keys would otherwise be few among those computed.
+SFX_INLINE int64_t positions_together(int64_t group, const sfx_attention_mask &mask) {
+  const int64_t fit = group >= 48 ? 1 : 48 / group;
+  return mask.window < 0 ? fit : least(fit, most(mask.window + 1, 8));
+}
 
 }  // namespace SFX_NS
 #endif

@@ -13,7 +13,7 @@ int32_t attention_forward(sfx_stream *stream, const sfx_tensor *q, const sfx_ten
   SFX_CHECK(kv_heads > 0 && heads % kv_heads == 0 && heads / kv_heads <= kMaxRows, "attention: query heads must be a multiple of key heads, at most 64 a group");
   SFX_CHECK(unit_last(q) && unit_last(k) && unit_last(v) && unit_last(out) && depth <= 256, "attention: heads must be contiguous in D, D at most 256");
   const Operation op(stream);
-  const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group);
+  const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group, *mask);
   const Segments s = cut_segments(op, cu_seqlens, segments);
   float *keys = op.floats(s.tiles * kv_heads * depth * kTile);
   uint8_t *finite = op.take<uint8_t>(s.tiles * kv_heads);
@@ -47,10 +47,16 @@ int32_t attention_forward(sfx_stream *stream, const sfx_tensor *q, const sfx_ten
       for (int64_t j0 = 0; j0 < t1; j0 += kTile) {
         if (!tile_visible(t0, t1, j0, *mask)) continue;
         const int64_t key_tile = s.first_tile[segment] + j0 / kTile;
-        multiply_small(rows, kTile, depth, rows_q, width, 1, keys + (key_tile * kv_heads + h) * depth * kTile, kTile, scores, kTile, false);
-        softmax_tile(&soft, scores, rows, group, t0, j0, tile_full(t0, t1, j0, *mask), *mask);
+        const int64_t begin = tile_begin(t0, j0, *mask), end = tile_end(t1, j0);
+        const int v0 = (int)(begin / 16), v1 = (int)((end + 15) / 16);
+        multiply_small(rows, 16 * (v1 - v0), depth, rows_q, width, 1, keys + (key_tile * kv_heads + h) * depth * kTile + 16 * v0, kTile,
+                       scores + 16 * v0, kTile, false);
+        if (tile_full(t0, t1, j0, *mask))
+          softmax_tile<true>(&soft, scores, rows, group, t0, j0, 0, 4, *mask);
+        else
+          softmax_tile<false>(&soft, scores, rows, group, t0, j0, v0, v1, *mask);
         rescale_rows(&soft, rows_o, rows, width);
-        weigh_values(scores, rows, tile_begin(t0, j0, *mask), tile_end(t1, j0),
+        weigh_values(scores, rows, begin, end,
                      data(v) + (base + j0) * v->stride[0] + h * v->stride[1], v->stride[0], depth,
                      finite[key_tile * kv_heads + h] != 0, rows_o, width);
       }

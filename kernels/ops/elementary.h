@@ -9,8 +9,8 @@ namespace SFX_NS {
 
 #define SFX_INFINITY __builtin_inff()
 
-SFX_INLINE v16 exp(v16 x) {
-  // x = n ln 2 + r; adding 1.5 * 2^23 leaves n in the low bits of t
+// exp(x) / 2^n with x = n ln 2 + r; n sits in the low bits of *magic_n, after adding 1.5 * 2^23.
+SFX_INLINE v16 exp_parts(v16 x, v16 *magic_n) {
   const v16 magic = set1(12582912.0f);
   const v16 t = fma(x, set1(1.44269504088896341f), magic);
   const v16 n = sub(t, magic);
@@ -22,11 +22,24 @@ SFX_INLINE v16 exp(v16 x) {
   p = fma(p, r, set1(4.1665795894e-2f));
   p = fma(p, r, set1(1.6666665459e-1f));
   p = fma(p, r, set1(5.0000001201e-1f));
-  p = add(fma(p, mul(r, r), r), set1(1.0f));
+  *magic_n = t;
+  return add(fma(p, mul(r, r), r), set1(1.0f));
+}
+
+SFX_INLINE v16 exp(v16 x) {
+  v16 t;
+  const v16 p = exp_parts(x, &t);
   const v16 scale = bits_shift_left_add(t, 23, 126 << 23);  // 2^(n-1): n may be 128
   v16 y = mul(mul(p, scale), set1(2.0f));
   y = select(less(x, set1(-87.0f)), zero(), y);
   return select(less(set1(88.7228317f), x), set1(SFX_INFINITY), y);
+}
+
+// The same bits for x <= 0 (or NaN), two steps shorter: what a softmax needs.
+SFX_INLINE v16 exp_down(v16 x) {
+  v16 t;
+  const v16 p = exp_parts(x, &t);
+  return select(less(x, set1(-87.0f)), zero(), mul(p, bits_shift_left_add(t, 23, 127 << 23)));
 }
 
 SFX_INLINE v16 log(v16 x) {

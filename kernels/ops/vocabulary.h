@@ -39,7 +39,7 @@ SFX_INLINE float inverse_temperature(float temperature) { return temperature > 0
   const v16 m = set1(s.m);
   v16 l = zero(), u = zero();
   for (int i = 0; i < 16; i++) {
-    const v16 d = sub(x[i], m), e = exp(d);
+    const v16 d = sub(x[i], m), e = exp_down(d);
     l = add(l, e);
     u = fma(e, max(d, set1(-200.0f)), u);  // exp is 0 there; keeps 0 * inf out
   }
