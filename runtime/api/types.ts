@@ -20,6 +20,8 @@ export interface ActorDefinition<C extends ActorClass> {
  * Lazy: a ref that is only passed on never becomes an unhandled rejection.
  */
 export interface ObjectRef<T> extends PromiseLike<T> {
+  // biome-ignore lint/suspicious/noThenProperty: a ref is a PromiseLike by design
+  then<A = T, B = never>(onFulfilled?: ((value: T) => A | PromiseLike<A>) | null, onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<A | B>;
   catch<R = never>(onRejected?: ((reason: unknown) => R | PromiseLike<R>) | null): Promise<T | R>;
   finally(onFinally?: (() => void) | null): Promise<T>;
   /** Lets the owner forget the value. Garbage collection does the same, later. */

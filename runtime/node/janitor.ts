@@ -13,7 +13,7 @@ while read -r verb group; do
     gone) groups="\${groups%% $group *} \${groups#* $group }" ;;
   esac
 done
-for group in $groups; do kill -9 -- "-$group" 2>/dev/null; done
+for group in $groups; do kill -9 "-$group" 2>/dev/null; done
 rm -rf -- "$1"
 `;
 

@@ -5,7 +5,17 @@ import { type CarrierEvents, type CarrierOptions, entryUrl, STDERR_GRACE_MS, typ
 import { OutputLines } from './output.ts';
 
 export function startThread(options: CarrierOptions, events: CarrierEvents): WorkerCarrier {
-  const worker = new Worker(entryUrl('../worker/thread-main'), { workerData: options.birth, stdout: true, stderr: true, name: options.label });
+  const entry = entryUrl('../worker/thread-main');
+  // Flags of the process hold in its threads anyway; loaders would be started again in each, so only where they are needed.
+  const needsLoader = /\.[cm]?tsx?$/.test(entry.pathname) || /\.[cm]?tsx?$/.test(options.module);
+  const flags = needsLoader ? {} : { execArgv: process.execArgv.filter((flag) => flag === '--enable-source-maps') };
+  const worker = new Worker(entry, {
+    ...flags,
+    workerData: options.birth,
+    stdout: true,
+    stderr: true,
+    name: options.label,
+  });
   let error: unknown;
   let over = false;
   const stderr = new OutputLines(worker.stderr, (line) => events.onLine('stderr', line), () => {});

@@ -1,0 +1,102 @@
+// The life of an actor as a pure machine: whatever happens, in whatever order, these hold.
+import fc from 'fast-check';
+import t from 'tap';
+import { type ActorEffect, type ActorEvent, advance, born, type Life, type RestartPolicy } from '../../runtime/control/index.ts';
+
+const policy = fc.record<RestartPolicy>({
+  maxRestarts: fc.integer({ min: 0, max: 4 }),
+  windowMs: fc.integer({ min: 1, max: 200 }),
+  backoffMs: fc.integer({ min: 0, max: 50 }),
+  backoffMaxMs: fc.constant(300),
+});
+
+/** An event, its incarnation relative to the current one (0: current; others must be fenced), and the time until it. */
+const move = fc.record({
+  type: fc.constantFrom<ActorEvent['type']>('started', 'died', 'died', 'backoff-elapsed', 'backoff-elapsed', 'kill'),
+  offset: fc.constantFrom(0, 0, 0, 0, -1, 1, -3),
+  restart: fc.boolean(),
+  after: fc.integer({ min: 0, max: 60 }),
+});
+
+interface Trace {
+  life: Life;
+  event: ActorEvent | undefined;
+  effects: ActorEffect[];
+  now: number;
+}
+
+function play(rules: RestartPolicy, moves: { type: ActorEvent['type']; offset: number; restart: boolean; after: number }[]): Trace[] {
+  let { life, effects } = born(rules);
+  const trace: Trace[] = [{ life, event: undefined, effects, now: 0 }];
+  let now = 0;
+  for (const { type, offset, restart, after } of moves) {
+    now += after;
+    const event: ActorEvent = type === 'kill' ? { type, restart } : { type, incarnation: life.incarnation + offset };
+    ({ life, effects } = advance(life, event, now));
+    trace.push({ life, event, effects, now });
+  }
+  return trace;
+}
+
+t.test('invariants of every history', (t) => {
+  fc.assert(
+    fc.property(policy, fc.array(move, { maxLength: 60 }), (rules, moves) => {
+      const trace = play(rules, moves);
+      const started = new Set<number>();
+      const counted: number[] = [];
+      for (let i = 0; i < trace.length; i++) {
+        const { life, event, effects, now } = trace[i]!;
+        const before = trace[i - 1]?.life;
+        for (const effect of effects) {
+          if (effect.type !== 'start') continue;
+          if (started.has(effect.incarnation)) throw new Error('an incarnation was started twice');
+          started.add(effect.incarnation);
+          if (effect.incarnation !== life.incarnation) throw new Error('a start of another incarnation');
+        }
+        if (before === undefined) continue;
+        if (life.incarnation < before.incarnation || life.incarnation > before.incarnation + 1) throw new Error('incarnations count up by one');
+        if (before.status === 'dead' && (life !== before || effects.length > 0)) throw new Error('death is final');
+        const late = event !== undefined && event.type !== 'kill' && event.incarnation !== before.incarnation;
+        if (late && (life !== before || effects.length > 0)) throw new Error('a late message was heard');
+        if (life.status !== before.status && !effects.some((effect) => effect.type === 'announce')) throw new Error('a change that nobody hears of');
+        if (life.recent.length > before.recent.length || (life.restarts > before.restarts && before.intent === undefined)) {
+          counted.push(now);
+          const inWindow = counted.filter((at) => now - at < rules.windowMs).length;
+          if (inWindow > rules.maxRestarts) throw new Error('more restarts in the window than the budget');
+          const wait = effects.find((effect) => effect.type === 'wait');
+          if (wait?.type !== 'wait' || wait.delayMs > rules.backoffMaxMs) throw new Error('a restart without its backoff');
+        }
+        if (before.intent === 'kill' && event?.type === 'died' && !late && life.status !== 'dead') throw new Error('killed, and came back');
+      }
+    }),
+    { numRuns: 2000 },
+  );
+  t.end();
+});
+
+t.test('an actor that keeps dying is restarted with doubling waits, then given up', (t) => {
+  let { life } = born({ maxRestarts: 3, windowMs: 60_000, backoffMs: 100, backoffMaxMs: 300 });
+  const waits: number[] = [];
+  for (let now = 0; life.status !== 'dead'; now += 1000) {
+    const step = advance(life, { type: 'died', incarnation: life.incarnation }, now);
+    for (const effect of step.effects) if (effect.type === 'wait') waits.push(effect.delayMs);
+    life = step.life;
+    life = advance(life, { type: 'backoff-elapsed', incarnation: life.incarnation }, now).life;
+    life = advance(life, { type: 'started', incarnation: life.incarnation }, now).life;
+  }
+  t.same(waits, [100, 200, 300]);
+  t.equal(life.incarnation, 4);
+  t.equal(life.failed, true);
+  t.end();
+});
+
+t.test('restarts that lie further back than the window no longer count', (t) => {
+  let { life } = born({ maxRestarts: 1, windowMs: 1000, backoffMs: 0, backoffMaxMs: 0 });
+  for (let i = 0; i < 20; i++) {
+    life = advance(life, { type: 'died', incarnation: life.incarnation }, i * 1001).life;
+    life = advance(life, { type: 'backoff-elapsed', incarnation: life.incarnation }, i * 1001).life;
+  }
+  t.equal(life.status, 'starting');
+  t.equal(life.restarts, 20);
+  t.end();
+});
