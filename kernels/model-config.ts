@@ -4,8 +4,9 @@ import { SinkflexError } from './errors.ts';
 
 export type LayerType = 'sliding_attention' | 'full_attention';
 
+/** Absent: plain rotary embeddings (rope_type 'default'). */
 export interface RopeScaling {
-  rope_type: 'default' | 'yarn';
+  rope_type: 'yarn';
   factor?: number;
   beta_fast?: number;
   beta_slow?: number;
@@ -98,13 +99,13 @@ const ropeKeys = new Set([
   'finetuned',
 ]);
 
-function parseRope(from: Json, key: string): RopeScaling {
+function parseRope(from: Json, key: string): RopeScaling | undefined {
   for (const [name, value] of Object.entries(from)) {
     if (!ropeKeys.has(name)) throw unsupported(`${key}.${name}`, value, `known are ${[...ropeKeys].join(', ')}`);
   }
   if ((from.partial_rotary_factor ?? 1) !== 1) throw unsupported(`${key}.partial_rotary_factor`, from.partial_rotary_factor, 'only 1');
   const type = from.rope_type ?? from.type ?? 'default';
-  if (type === 'default') return { rope_type: 'default' };
+  if (type === 'default') return undefined;
   if (type !== 'yarn') throw unsupported(`${key}.rope_type`, type, 'default and yarn are');
   const rope: RopeScaling = {
     rope_type: 'yarn',
@@ -213,7 +214,7 @@ export function toHuggingFace(config: ModelConfig): Json {
 
 /** What the native engine takes: numbers only, every default filled in. */
 export function toNative(config: ModelConfig): Json {
-  const rope = config.rope_scaling ?? { rope_type: 'default' as const };
+  const rope: Partial<RopeScaling> = config.rope_scaling ?? {};
   const factor = rope.factor ?? 1;
   return {
     vocab: config.vocab_size,
