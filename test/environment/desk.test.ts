@@ -43,6 +43,8 @@ t.test('no fixed policy gets far', async (t) => {
   for (const [name, habits] of Object.entries(FIXED_POLICIES)) {
     const score = mean(Array.from({ length: 2000 }, (_, i) => play(validationTask(i), { habits }).reward));
     t.ok(score <= 0.3, `${name}: ${score}`);
+    const first = mean(Array.from({ length: 400 }, (_, i) => play(validationTask(i), { habits }).reward));
+    t.ok(first <= 0.3, `${name} on the validation set of the main job: ${first}`);
   }
 });
 
@@ -93,7 +95,7 @@ t.test('the checker tells each fault by its factor', async (t) => {
   t.strictSame(parts(act([...said.filter((l) => l !== flag && !l.startsWith('done')), flag, said.at(-1)!])), { ...all, order: 0 });
   t.strictSame(parts(act(['call transfer'])), { ...all, state: 0, told: 0, identified: 0 });
   const beforeRefund = said.slice(0, said.indexOf(refund));
-  t.match(act([...beforeRefund, `${refund.slice(0, -1)}0`]).observation, [{ role: 'tool', content: 'error not a call' }]);
+  t.match(act([...beforeRefund, `${refund.slice(0, -1)}0`]).observation, [{ role: 'tool', content: 'error no call' }]);
 
   // Asking again for what is so already, or reading more, changes nothing.
   t.strictSame(parts(act([REQUESTS.code, 'call docks', ...said.slice(0, 3), 'call get_bike otter', ...said.slice(3)])), all);
@@ -163,7 +165,7 @@ t.test('tasks are as balanced and as solvable as they should be', async (t) => {
     }
     if (!task.bluetooth) count('off');
   }
-  for (const key of ['gold', 'plus', 'basic', 'hold']) t.ok(Math.abs(seen.get(key)! / 4000 - 0.25) < 0.03, key);
+  for (const key of ['gold', 'plus', 'basic', 'guest', 'hold']) t.ok(Math.abs(seen.get(key)! / 4000 - 0.2) < 0.03, key);
   for (const key of ['full', 'off']) t.ok(Math.abs(seen.get(key)! / 4000 - 0.6) < 0.03, key);
 });
 

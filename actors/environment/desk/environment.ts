@@ -97,7 +97,7 @@ class Episode {
     const call = action.toolCalls[0];
     if (action.malformed !== undefined || action.toolCalls.length > 1) {
       return this.#pardon(
-        action.text.startsWith('call') ? { role: 'tool', content: RESULT.notACall } : { role: 'user', content: USER.pardon },
+        action.text.startsWith('call') ? { role: 'tool', content: RESULT.noCall } : { role: 'user', content: USER.pardon },
       );
     }
     if (call) return this.#call(call.name, call.arguments);
@@ -112,7 +112,7 @@ class Episode {
   }
 
   #call(name: string, args: Record<string, unknown>): StepResult {
-    if (!Object.hasOwn(TOOLS, name)) return this.#pardon({ role: 'tool', content: RESULT.notACall });
+    if (!Object.hasOwn(TOOLS, name)) return this.#pardon({ role: 'tool', content: RESULT.noCall });
     const tool = name as ToolName;
     this.#counts.toolCalls++;
     const outcome = this.#world.tool(tool, args);

@@ -204,7 +204,7 @@ interface Rules {
 
 export function readRules(text: string): Rules {
   const words = text.split(' ');
-  let flat = 2; // where no standing gets a flat amount, nobody follows this
+  let flat = 0;
   const treatments = STANDINGS.map((standing): Treatment => {
     const word = words[words.indexOf(standing) + 1]!;
     if (!/^\d$/.test(word)) return word as Treatment;

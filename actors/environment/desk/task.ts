@@ -40,7 +40,7 @@ export interface DeskSettings {
   maxPardons: number;
 }
 
-const COMMON = { docks: 5, lightsTold: false, treatments: [26, 26, 26, 16, 6], faultless: 0.03, maxTurns: 24, maxErrors: 6, maxPardons: 3 };
+const COMMON = { docks: 5, lightsTold: false, treatments: [24, 24, 24, 22, 6], faultless: 0.03, maxTurns: 24, maxErrors: 6, maxPardons: 3 };
 
 export const LEVELS: Record<DeskSettings['level'], DeskSettings> = {
   1: { level: 1, riders: 2, bluetoothOff: 0, dockFull: 0, refund: false, ...COMMON },
@@ -120,8 +120,8 @@ export function generateTask(seed: number, s: DeskSettings): DeskTask {
   }
   const caller = random.below(s.riders);
 
-  // The caller's treatment is drawn by weight; the other standings get three of the remaining four, so every table looks alike.
-  const own = s.refund ? random.weighted(s.treatments) : random.below(4);
+  // The caller's treatment is drawn by weight; the other standings get the rest, so every table looks alike.
+  const own = s.refund ? random.weighted(s.treatments) : random.below(4); // nobody is transferred where no refund is asked for
   const others = random.sample(
     TREATMENTS.filter((_, i) => i !== own),
     STANDINGS.length - 1,

@@ -1,6 +1,6 @@
 /** The words of the desk: every text that agent, tools and user can say, in one place. The tokenizer's vocabulary is made from here. */
 
-export const STANDINGS = ['gold', 'plus', 'basic', 'hold'] as const;
+export const STANDINGS = ['gold', 'plus', 'basic', 'guest', 'hold'] as const;
 export type Standing = (typeof STANDINGS)[number];
 
 /** What a rider of some standing gets. `flat` is written as its amount, a digit. */
@@ -86,7 +86,7 @@ export const RESULT = {
   rideEnded: 'error ride ended',
   tooMuch: 'error too much',
   refunded: 'error refund done',
-  notACall: 'error not a call',
+  noCall: 'error no call',
 } as const;
 
 /** Every word of the domain once, digits apart, in an order that only grows at the end of each list. */

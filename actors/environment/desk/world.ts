@@ -68,7 +68,7 @@ export class DeskWorld {
       case 'flag': {
         const bike = this.#bike(args.bike);
         if (bike < 0) return refuse(RESULT.noBike);
-        if (!PARTS.includes(args.part as Part)) return refuse(RESULT.notACall);
+        if (!PARTS.includes(args.part as Part)) return refuse(RESULT.noCall);
         const changed = this.#flag[bike] !== args.part;
         this.#flag[bike] = args.part as Part;
         return { ...DONE, changed };
@@ -140,7 +140,7 @@ export class DeskWorld {
     if (ride < 0) return refuse(RESULT.noRide);
     if (!this.#ended[ride]) return refuse(RESULT.rideOpen);
     if (this.#refunded[ride]) return refuse(RESULT.refunded);
-    if (!(Number.isInteger(amount) && amount > 0)) return refuse(RESULT.notACall);
+    if (!(Number.isInteger(amount) && amount > 0)) return refuse(RESULT.noCall);
     if (amount > this.task.rides[ride]!.cost) return refuse(RESULT.tooMuch);
     this.#refunded[ride] = amount;
     return DONE;
