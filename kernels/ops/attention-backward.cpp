@@ -20,7 +20,7 @@ void weights_and_derivative(float *scores, float *dscores, int64_t rows, int64_t
     for (int v = v0; v < v1; v++) {
       v16 x = mul(load(row + 16 * v), scale);
       if (!Whole) x = mask_scores(x, v, see);
-      const v16 p = exp(sub(x, from));
+      const v16 p = exp_down(sub(x, from));  // a score never exceeds its row's lse by more than rounding
       v16 d = mul(p, sub(load(drow + 16 * v), centre));
       if (!Whole) d = select(equal(x, set1(-SFX_INFINITY)), zero(), d);
       store(row + 16 * v, p);

@@ -20,6 +20,7 @@ constexpr int kRows = 4, kWide = 1;
 constexpr int64_t kPanel = 16 * kWide;
 constexpr int64_t kPackFloats = 64 * 1024;  // the packed block of B: 256 KiB, half of a small L2
 constexpr int64_t kDepth = 512;             // longest block of k
+static_assert(kPackFloats == kProductScratch, "callers of multiply_here bring the block of B");
 
 struct Tile {
   int64_t k;
@@ -136,6 +137,12 @@ void pack_panel(const float *b, int64_t bk, int64_t bj, int64_t k, int64_t colum
   }
 }
 
+// A whose columns lie far apart (gradients of weights: A = dy^T) is copied to[p][rows] for one tile of rows, or every step of k would touch
+// another page. `to` has 16 floats of slack.
+void pack_rows(const float *a, int64_t ak, int64_t k, int64_t rows, float *to) {
+  for (int64_t p = 0; p < k; p++) store(to + p * rows, load_n(a + p * ak, (int)rows));
+}
+
 // One product on the calling thread with `pack` scratch of kPackFloats, and `held` for partial chains when an old C is added last.
 constexpr int64_t kHeldRows = 96, kHeldColumns = 1024;
 void multiply_serial(const Product &g, float *pack, float *held) {
@@ -145,6 +152,8 @@ void multiply_serial(const Product &g, float *pack, float *held) {
   const int64_t column_block = hold && columns > kHeldColumns ? kHeldColumns : columns;
   const int64_t row_block = hold ? kHeldRows : g.m;
   const bool direct = g.bj == 1 && (g.m <= 2 * kRows || g.bk <= 64);
+  const bool copy_a = g.ai == 1 && g.ak >= 256 && g.n > 2 * kPanel;
+  alignas(64) float packed_a[kRows * kDepth + 16];
   for (int64_t i0 = 0; i0 < g.m; i0 += row_block) {
     const int64_t i1 = i0 + row_block < g.m ? i0 + row_block : g.m;
     for (int64_t j0 = 0; j0 < g.n; j0 += column_block) {
@@ -158,11 +167,13 @@ void multiply_serial(const Product &g, float *pack, float *held) {
                        pack + (j - j0) * kk);
         for (int64_t i = i0; i < i1;) {
           const int64_t rows = rows_next(i1 - i);
+          const float *a = g.a + i * g.ai + p0 * g.ak;
+          if (copy_a) pack_rows(a, g.ak, kk, rows, packed_a);
           for (int64_t j = j0; j < j1; j += kPanel) {
             const int64_t width = j1 - j < kPanel ? j1 - j : kPanel, vectors = (width + 15) / 16;
             Tile t;
             t.k = kk;
-            t.a = g.a + i * g.ai + p0 * g.ak, t.ai = g.ai, t.ak = g.ak;
+            t.a = copy_a ? packed_a : a, t.ai = g.ai, t.ak = copy_a ? rows : g.ak;
             t.b = direct ? g.b + p0 * g.bk + j : pack + (j - j0) * kk, t.bk = direct ? g.bk : kPanel;
             float *c = g.c + i * g.ci + j, *keep = hold ? held + (i - i0) * kHeldColumns + (j - j0) : c;
             const int64_t keep_row = hold ? kHeldColumns : g.ci;
@@ -236,6 +247,10 @@ void multiply(sfx_stream *stream, const Product *products, int64_t count) {
   parallel(stream, at, [&](int64_t i, int32_t thread) {
     multiply_serial(tasks[i], pack + thread * kPackFloats, held ? held + thread * kHeldRows * kHeldColumns : nullptr);
   });
+}
+
+void multiply_here(const Product &g, float *scratch) {
+  if (g.m > 0 && g.n > 0) multiply_serial(g, scratch, nullptr);
 }
 
 void multiply_small(int64_t m, int64_t n, int64_t k, const float *a, int64_t ai, int64_t ak, const float *b, int64_t bk,

@@ -25,6 +25,10 @@ struct Product {
 // Runs `count` products over the team.
 void multiply(sfx_stream *, const Product *, int64_t count);
 
+// One product on the calling thread, inside a task: `scratch` holds kProductScratch floats. Not for `add`.
+constexpr int64_t kProductScratch = 64 * 1024;
+void multiply_here(const Product &, float *scratch);
+
 // On the calling thread, B (unit column stride) read where it lies, no scratch: for tiles that are in cache.
 void multiply_small(int64_t m, int64_t n, int64_t k, const float *a, int64_t ai, int64_t ak, const float *b, int64_t bk,
                     float *c, int64_t ci, bool chain);

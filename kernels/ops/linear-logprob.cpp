@@ -1,6 +1,6 @@
 // The fused head. z = hidden w^T / T; logprob = z_target - lse; entropy = lse - sum p z, for the rows that have a target.
 // Backward: dz_j = dlogprob ([j = target] - p_j) - dentropy p_j (log p_j + entropy); dhidden = dz w / T; dw += dz^T hidden / T.
-// Logits exist for a block of rows at a time (about 16 MiB), never for all; the backward computes them again.
+// Logits exist for a block of rows at a time (about 1 MiB), never for all; the backward computes them again.
 // Chains: logits over the width; dhidden over the vocabulary ascending; dw over rows ascending.
 #include "operators.h"
 #include "vocabulary.h"
@@ -42,7 +42,7 @@ int32_t linear_logprob_forward(sfx_stream *stream, const sfx_tensor *hidden, con
   SFX_CHECK(unit_last(hidden), "linear_logprob: rows of hidden must be contiguous");
   SFX_CHECK(targets_valid(target, hidden->shape[0], w->shape[0]), "linear_logprob: a target lies outside the vocabulary");
   const Operation op(stream);
-  const int64_t n = hidden->shape[0], h = hidden->shape[1], V = w->shape[0], units = (V + kUnit - 1) / kUnit;
+  const int64_t n = hidden->shape[0], h = hidden->shape[1], V = w->shape[0];
   for (int64_t r = 0; r < n; r++)
     if (target[r] < 0) {
       if (logprob) logprob[r] = 0.0f;
@@ -50,7 +50,7 @@ int32_t linear_logprob_forward(sfx_stream *stream, const sfx_tensor *hidden, con
       if (lse) lse[r] = 0.0f;
     }
   const Chosen c = choose(op, stream, hidden, target);
-  const int64_t at_once = rows_at_once(V, c.count);
+  const int64_t at_once = rows_at_once(stream, V, c.count);
   float *const logits = op.floats(at_once * V);
   const float inverse = inverse_temperature(temperature);
   for (int64_t begin = 0; begin < c.count; begin += at_once) {
@@ -61,11 +61,7 @@ int32_t linear_logprob_forward(sfx_stream *stream, const sfx_tensor *hidden, con
       for (int64_t i = r0; i < r1; i++) {
         float *z = logits + i * V;
         scale_logits(z, V, inverse);
-        UnitSum total = sum_unit(z, least(kUnit, V));
-        for (int64_t u = 1; u < units; u++) {
-          const UnitSum pair[2] = {total, sum_unit(z + u * kUnit, least(kUnit, V - u * kUnit))};
-          total = fold_units(pair, 2);
-        }
+        const UnitSum total = sum_row(z, V, nullptr);
         const int64_t r = c.row[begin + i];
         const float sum = log_sum(total);
         if (logprob) logprob[r] = z[target[r]] - sum;
@@ -88,7 +84,7 @@ int32_t linear_logprob_backward(sfx_stream *stream, const sfx_tensor *hidden, co
   const Operation op(stream);
   const int64_t n = hidden->shape[0], h = hidden->shape[1], V = w->shape[0];
   const Chosen c = choose(op, stream, hidden, target);
-  const int64_t at_once = rows_at_once(V, c.count);
+  const int64_t at_once = rows_at_once(stream, V, c.count);
   float *const logits = op.floats(at_once * V), *const dh = dhidden ? op.floats(at_once * h) : nullptr;
   const float inverse = inverse_temperature(temperature);
   if (dhidden)
@@ -107,7 +103,7 @@ int32_t linear_logprob_backward(sfx_stream *stream, const sfx_tensor *hidden, co
         const v16 sum = set1(lse[r]), dl = set1(-dlogprob[r] * inverse), de = set1(dentropy ? -dentropy[r] * inverse : 0.0f);
         const v16 ent = set1(dentropy ? entropy[r] : 0.0f);
         for (int64_t v = 0; v < V; v += 16) {
-          const v16 log_p = sub(load_part(z + v, V - v), sum), p = exp(log_p);
+          const v16 log_p = sub(load_part(z + v, V - v), sum), p = exp_down(log_p);
           v16 d = dl;
           if (dentropy) d = fma(de, add(max(log_p, set1(-200.0f)), ent), dl);
           store_part(z + v, mul(p, d), V - v);

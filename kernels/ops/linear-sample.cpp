@@ -4,6 +4,21 @@
 #include "vocabulary.h"
 
 namespace SFX_NS {
+namespace {
+
+void weigh(const float *z, int64_t count, float largest, float *weight) {
+  for (int64_t v = 0; v < count; v += 16) store_part(weight + v, exp_down(sub(load_part(z + v, count - v), set1(largest))), count - v);
+}
+
+int32_t lowest_of_largest(const float *z, int64_t vocabulary, const UnitSum *unit, float largest) {
+  int64_t u = 0;
+  while ((u + 1) * kUnit < vocabulary && unit[u].m < largest) u++;
+  int64_t v = u * kUnit;
+  while (v + 1 < vocabulary && z[v] < largest) v++;
+  return (int32_t)v;
+}
+
+}  // namespace
 
 int32_t linear_sample(sfx_stream *stream, const sfx_tensor *hidden, const sfx_tensor *w, const sfx_sample_options *options, int32_t *token,
                       float *logprob) {
@@ -11,10 +26,11 @@ int32_t linear_sample(sfx_stream *stream, const sfx_tensor *hidden, const sfx_te
   SFX_CHECK(hidden->shape[1] == w->shape[1] && w->shape[0] > 0, "linear_sample: hidden [n,h] and w [V,h] disagree");
   SFX_CHECK(unit_last(hidden), "linear_sample: rows of hidden must be contiguous");
   const Operation op(stream);
-  const int64_t n = hidden->shape[0], V = w->shape[0], units = (V + kUnit - 1) / kUnit, at_once = rows_at_once(V, n);
+  const int64_t n = hidden->shape[0], V = w->shape[0], units = (V + kUnit - 1) / kUnit, at_once = rows_at_once(stream, V, n);
   float *const logits = op.floats(at_once * V);
   float *const weights = op.floats(team_size(stream) * V);
   int32_t *const order = op.take<int32_t>(team_size(stream) * V);
+  UnitSum *const sums = op.take<UnitSum>(team_size(stream) * units);
   for (int64_t begin = 0; begin < n; begin += at_once) {
     const int64_t rows = least(at_once, n - begin);
     const Product g = logits_product(data(hidden) + begin * hidden->stride[0], rows, hidden->stride[0], w, 0, V, logits, V);
@@ -23,14 +39,26 @@ int32_t linear_sample(sfx_stream *stream, const sfx_tensor *hidden, const sfx_te
       float *const z = logits + i * V, *const weight = weights + thread * V;
       const sfx_sample_options &o = options[begin + i];
       scale_logits(z, V, inverse_temperature(o.temperature));
-      UnitSum total = sum_unit(z, least(kUnit, V));
-      for (int64_t u = 1; u < units; u++) {
-        const UnitSum pair[2] = {total, sum_unit(z + u * kUnit, least(kUnit, V - u * kUnit))};
-        total = fold_units(pair, 2);
+      UnitSum *const unit = sums + thread * units;
+      const UnitSum total = sum_row(z, V, unit);
+      int32_t t;
+      if (!(o.temperature > 0.0f)) {
+        t = lowest_of_largest(z, V, unit, total.m);
+      } else if ((o.top_k > 0 && o.top_k < V) || o.top_p < 1.0f) {
+        weigh(z, V, total.m, weight);
+        t = sfx::pick_restricted(z, weight, V, o, order + thread * V);
+      } else {
+        // The unit first, by the units' sums; then the id inside it.
+        for (int64_t u = 0; u < units; u += 16) {
+          float top[16] = {}, sum[16] = {};
+          for (int64_t l = 0; l < 16 && u + l < units; l++) top[l] = unit[u + l].m - total.m, sum[l] = unit[u + l].l;
+          store_part(weight + u, mul(load(sum), exp_down(load(top))), units - u);
+        }
+        double left = 0;
+        const int64_t u = sfx::pick_interval(weight, units, sfx::uniform(o), &left), v0 = u * kUnit, count = least(kUnit, V - v0);
+        weigh(z + v0, count, total.m, weight);
+        t = (int32_t)(v0 + sfx::pick_threshold(weight, count, left));
       }
-      if (o.temperature > 0.0f)
-        for (int64_t v = 0; v < V; v += 16) store_part(weight + v, exp(sub(load_part(z + v, V - v), set1(total.m))), V - v);
-      const int32_t t = sfx::pick(z, weight, V, &o, order + thread * V);
       token[begin + i] = t;
       if (logprob) logprob[begin + i] = z[t] - log_sum(total);
     };

@@ -58,35 +58,49 @@ int32_t moe_backward(sfx_stream *stream, const sfx_tensor *dy, const sfx_tensor 
   float *const xs = op.floats(r.pairs * h), *const dys = op.floats(r.pairs * h), *const dxs = op.floats(r.pairs * h);
   float *const dh = op.floats(r.pairs * I), *const act = op.floats(r.pairs * I), *const dgu = op.floats(r.pairs * 2 * I);
   float *const dy_bias = down_bias ? op.floats(r.pairs) : nullptr;
-  gather_rows(stream, x, r, top_k, xs);
-  gather_rows(stream, dy, r, top_k, dys);
-  if (down_bias)
-    for (int64_t e = 0; e < experts; e++) {
-      const float *bias = data(down_bias) + e * down_bias->stride[0];
-      for (int64_t p = r.first[e]; p < r.first[e + 1]; p++) {
-        v16 dot = zero();
-        for (int64_t j = 0; j < h; j += 16) dot = fma(load_part(dys + p * h + j, h - j), load_part(bias + j, h - j), dot);
-        dy_bias[p] = sum_lanes(dot);
-      }
-    }
-  Product *const products = op.take<Product>(2 * experts);
-  for (int64_t e = 0; e < experts; e++) {
-    const int64_t p = r.first[e];
-    products[e] = {r.first[e + 1] - p, I, h, dys + p * h, h, 1, data(down) + e * down->stride[0], down->stride[2], down->stride[1],
-                   dh + p * I, I, false, false, nullptr};
-  }
-  multiply(stream, products, experts);
   const PairRows rows = {gu, dh, act, dgu, weight, dweight};
-  parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I, [&](int64_t begin, int64_t end) {
-    swiglu_backward(rows, r.order, begin, end, I, limit, dy_bias);
-  });
-  if (dx) {
-    for (int64_t e = 0; e < experts; e++) {
-      const int64_t p = r.first[e];
-      products[e] = {r.first[e + 1] - p, h, 2 * I, dgu + p * 2 * I, 2 * I, 1, data(gate_up) + e * gate_up->stride[0], gate_up->stride[2],
-                     gate_up->stride[1], dxs + p * h, h, false, false, nullptr};
+  const auto bias_dot = [&](int64_t e, int64_t begin, int64_t end) {
+    if (!down_bias) return;
+    const float *bias = data(down_bias) + e * down_bias->stride[0];
+    for (int64_t p = begin; p < end; p++) {
+      v16 dot = zero();
+      for (int64_t j = 0; j < h; j += 16) dot = fma(load_part(dys + p * h + j, h - j), load_part(bias + j, h - j), dot);
+      dy_bias[p] = sum_lanes(dot);
     }
+  };
+  const auto through_down = [&](int64_t e, int64_t begin, int64_t end) -> Product {
+    return {end - begin, I, h, dys + begin * h, h, 1, data(down) + e * down->stride[0], down->stride[2], down->stride[1],
+            dh + begin * I, I, false, false, nullptr};
+  };
+  const auto through_up = [&](int64_t e, int64_t begin, int64_t end) -> Product {
+    return {end - begin, h, 2 * I, dgu + begin * 2 * I, 2 * I, 1, data(gate_up) + e * gate_up->stride[0], gate_up->stride[2],
+            gate_up->stride[1], dxs + begin * h, h, false, false, nullptr};
+  };
+  Product *const products = op.take<Product>(2 * experts);
+  const Pieces pieces = cut_pieces(op, stream, r, experts, 6 * I + 3 * h);
+  if (pieces.worthwhile) {
+    float *const packs = op.floats(team_size(stream) * kProductScratch);
+    parallel(stream, pieces.count, [&](int64_t i, int32_t thread) {
+      const Piece &p = pieces.piece[i];
+      gather_rows(x, r, top_k, p.begin, p.end, xs);
+      gather_rows(dy, r, top_k, p.begin, p.end, dys);
+      bias_dot(p.expert, p.begin, p.end);
+      multiply_here(through_down(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+      swiglu_backward(rows, r.order, p.begin, p.end, I, limit, dy_bias);
+      if (dx) multiply_here(through_up(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+    });
+  } else {
+    gather_rows(stream, x, r, top_k, xs);
+    gather_rows(stream, dy, r, top_k, dys);
+    for (int64_t e = 0; e < experts; e++) bias_dot(e, r.first[e], r.first[e + 1]);
+    for (int64_t e = 0; e < experts; e++) products[e] = through_down(e, r.first[e], r.first[e + 1]);
     multiply(stream, products, experts);
+    parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I,
+                    [&](int64_t begin, int64_t end) { swiglu_backward(rows, r.order, begin, end, I, limit, dy_bias); });
+    for (int64_t e = 0; e < experts; e++) products[e] = through_up(e, r.first[e], r.first[e + 1]);
+    if (dx) multiply(stream, products, experts);
+  }
+  if (dx)
     parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; t++)
         for (int64_t j = 0; j < h; j += 16) {
@@ -96,7 +110,6 @@ int32_t moe_backward(sfx_stream *stream, const sfx_tensor *dy, const sfx_tensor 
           store_part(to, sum, h - j);
         }
     });
-  }
   int64_t count = 0;
   for (int64_t e = 0; e < experts; e++) {
     const int64_t p = r.first[e], rows_e = r.first[e + 1] - p;

@@ -35,28 +35,37 @@ Routing sort_pairs(const Scratch &scratch, const int32_t *index, int64_t n, int3
   return r;
 }
 
-void gather_rows(sfx_stream *stream, const sfx_tensor *x, const Routing &r, int32_t top_k, float *to) {
-  const int64_t h = x->shape[1];
-  parallel_ranges(stream, r.pairs, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; p++)
-      memcpy(to + p * h, data(x) + r.order[p] / top_k * x->stride[0], (size_t)h * sizeof(float));
-  });
+Pieces cut_pieces(const Scratch &scratch, sfx_stream *stream, const Routing &r, int64_t experts, int64_t floats_a_pair) {
+  const int64_t rows = least(most(96 * 1024 / floats_a_pair / 12 * 12, 48), 384);
+  Pieces p = {scratch.take<Piece>(experts + r.pairs / rows + 1), 0, false};
+  for (int64_t e = 0; e < experts; e++)
+    for (int64_t begin = r.first[e]; begin < r.first[e + 1]; begin += rows) p.piece[p.count++] = {e, begin, least(begin + rows, r.first[e + 1])};
+  p.worthwhile = team_size(stream) == 1 || p.count >= 2 * team_size(stream);
+  return p;
 }
 
-// act[rows, I] from gate_up[rows, 2I], each row times factor[row] when given.
-void swiglu(sfx_stream *stream, const float *gate_up, int64_t rows, int64_t I, float limit, float *act) {
+// to[pair] = x[token of the pair]
+void gather_rows(const sfx_tensor *x, const Routing &r, int32_t top_k, int64_t begin, int64_t end, float *to) {
+  const int64_t h = x->shape[1];
+  for (int64_t p = begin; p < end; p++) memcpy(to + p * h, data(x) + r.order[p] / top_k * x->stride[0], (size_t)h * sizeof(float));
+}
+void gather_rows(sfx_stream *stream, const sfx_tensor *x, const Routing &r, int32_t top_k, float *to) {
+  parallel_ranges(stream, r.pairs, 1, (double)r.pairs * x->shape[1] / 16,
+                  [&](int64_t begin, int64_t end) { gather_rows(x, r, top_k, begin, end, to); });
+}
+
+// act[pair, I] from gate_up[pair, 2I]
+void swiglu(const float *gate_up, int64_t begin, int64_t end, int64_t I, float limit, float *act) {
   const v16 top = set1(limit), bottom = set1(-limit), one = set1(1.0f), slope = set1(1.702f);
-  parallel_ranges(stream, rows, 1, (double)rows * I / 2, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++)
-      for (int64_t j = 0; j < I; j += 16) {
-        const int64_t left = I - j;
-        v16 gate, up;
-        load_pairs(gate_up + r * 2 * I + 2 * j, left, &gate, &up);
-        gate = min(gate, top);
-        up = max(min(up, top), bottom);
-        store_part(act + r * I + j, mul(add(up, one), mul(gate, sigmoid(mul(slope, gate)))), left);
-      }
-  });
+  for (int64_t r = begin; r < end; r++)
+    for (int64_t j = 0; j < I; j += 16) {
+      const int64_t left = I - j;
+      v16 gate, up;
+      load_pairs(gate_up + r * 2 * I + 2 * j, left, &gate, &up);
+      gate = min(gate, top);
+      up = max(min(up, top), bottom);
+      store_part(act + r * I + j, mul(add(up, one), mul(gate, sigmoid(mul(slope, gate)))), left);
+    }
 }
 
 int32_t moe_forward(sfx_stream *stream, const sfx_tensor *x, const int32_t *index, const float *weight, int32_t top_k,
@@ -71,21 +80,33 @@ int32_t moe_forward(sfx_stream *stream, const sfx_tensor *x, const int32_t *inde
   SFX_CHECK(r.valid, "moe: an expert index lies outside 0..E-1");
   float *const xs = op.floats(r.pairs * h), *const act = op.floats(r.pairs * I), *const ys = op.floats(r.pairs * h);
   float *const gu = saved ? static_cast<float *>(saved) : op.floats(r.pairs * 2 * I);
-  gather_rows(stream, x, r, top_k, xs);
-  Product *const products = op.take<Product>(experts);
-  for (int64_t e = 0; e < experts; e++) {
-    const int64_t p = r.first[e];
-    products[e] = {r.first[e + 1] - p, 2 * I, h, xs + p * h, h, 1, data(gate_up) + e * gate_up->stride[0], gate_up->stride[1], gate_up->stride[2],
-                   gu + p * 2 * I, 2 * I, false, false, gate_up_bias ? data(gate_up_bias) + e * gate_up_bias->stride[0] : nullptr};
+  const auto up = [&](int64_t e, int64_t begin, int64_t end) -> Product {
+    return {end - begin, 2 * I, h, xs + begin * h, h, 1, data(gate_up) + e * gate_up->stride[0], gate_up->stride[1], gate_up->stride[2],
+            gu + begin * 2 * I, 2 * I, false, false, gate_up_bias ? data(gate_up_bias) + e * gate_up_bias->stride[0] : nullptr};
+  };
+  const auto back = [&](int64_t e, int64_t begin, int64_t end) -> Product {
+    return {end - begin, h, I, act + begin * I, I, 1, data(down) + e * down->stride[0], down->stride[1], down->stride[2],
+            ys + begin * h, h, false, false, down_bias ? data(down_bias) + e * down_bias->stride[0] : nullptr};
+  };
+  const Pieces pieces = cut_pieces(op, stream, r, experts, 3 * I + 2 * h);
+  if (pieces.worthwhile) {
+    float *const packs = op.floats(team_size(stream) * kProductScratch);
+    parallel(stream, pieces.count, [&](int64_t i, int32_t thread) {
+      const Piece &p = pieces.piece[i];
+      gather_rows(x, r, top_k, p.begin, p.end, xs);
+      multiply_here(up(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+      swiglu(gu, p.begin, p.end, I, limit, act);
+      multiply_here(back(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+    });
+  } else {
+    Product *const products = op.take<Product>(experts);
+    gather_rows(stream, x, r, top_k, xs);
+    for (int64_t e = 0; e < experts; e++) products[e] = up(e, r.first[e], r.first[e + 1]);
+    multiply(stream, products, experts);
+    parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I / 2, [&](int64_t begin, int64_t end) { swiglu(gu, begin, end, I, limit, act); });
+    for (int64_t e = 0; e < experts; e++) products[e] = back(e, r.first[e], r.first[e + 1]);
+    multiply(stream, products, experts);
   }
-  multiply(stream, products, experts);
-  swiglu(stream, gu, r.pairs, I, limit, act);
-  for (int64_t e = 0; e < experts; e++) {
-    const int64_t p = r.first[e];
-    products[e] = {r.first[e + 1] - p, h, I, act + p * I, I, 1, data(down) + e * down->stride[0], down->stride[1], down->stride[2],
-                   ys + p * h, h, false, false, down_bias ? data(down_bias) + e * down_bias->stride[0] : nullptr};
-  }
-  multiply(stream, products, experts);
   parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++)
       for (int64_t j = 0; j < h; j += 16) {

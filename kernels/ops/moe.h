@@ -16,8 +16,20 @@ struct Routing {
   bool valid;
 };
 Routing sort_pairs(const Scratch &, const int32_t *index, int64_t n, int32_t top_k, int64_t experts);
+// Pieces of the sorted pairs, one expert each, small enough that a piece's activations stay in the second-level cache. `worthwhile`: enough
+// pieces to keep the team busy; otherwise the products are cut by columns instead.
+struct Piece {
+  int64_t expert, begin, end;
+};
+struct Pieces {
+  Piece *piece;
+  int64_t count;
+  bool worthwhile;
+};
+Pieces cut_pieces(const Scratch &, sfx_stream *, const Routing &, int64_t experts, int64_t floats_a_pair);
+void gather_rows(const sfx_tensor *x, const Routing &, int32_t top_k, int64_t begin, int64_t end, float *to);
 void gather_rows(sfx_stream *, const sfx_tensor *x, const Routing &, int32_t top_k, float *to);
-void swiglu(sfx_stream *, const float *gate_up, int64_t rows, int64_t I, float limit, float *act);
+void swiglu(const float *gate_up, int64_t begin, int64_t end, int64_t I, float limit, float *act);
 
 // The first `left` (at most 16) interleaved (gate, up) pairs.
 SFX_INLINE void load_pairs(const float *p, int64_t left, v16 *gate, v16 *up) {

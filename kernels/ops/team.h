@@ -24,8 +24,14 @@ void release(void *);
 sfx_stream *stream_create(int32_t threads);
 void stream_destroy(sfx_stream *);
 
-// Scalar part of sampling, the same code on every instruction set. logits are scaled; weight[i] = exp(logits[i] - maximum).
-int32_t pick(const float *logits, const float *weight, int64_t vocabulary, const sfx_sample_options *, int32_t *order_scratch);
+// The scalar part of sampling (dispatch/pick.cpp): plain float64, so the same on every instruction set.
+double uniform(const sfx_sample_options &);  // [0, 1), a function of key and position alone
+// The first i with sum(weight[0..i]) > fraction * sum(weight), and how much of that threshold is left for entry i.
+int64_t pick_interval(const float *weight, int64_t count, double fraction, double *left);
+// The first i with sum(weight[0..i]) > threshold, else the last with a weight.
+int64_t pick_threshold(const float *weight, int64_t count, double threshold);
+// Draws under top-k and top-p. logits are scaled, weight[i] = exp(logits[i] - maximum); `order` holds [vocabulary].
+int32_t pick_restricted(const float *logits, const float *weight, int64_t vocabulary, const sfx_sample_options &, int32_t *order);
 
 }  // namespace sfx
 #endif

@@ -48,21 +48,14 @@ SFX_INLINE float inverse_temperature(float temperature) { return temperature > 0
   return s;
 }
 
-// Folds units 0 .. count-1, `stride` apart, for sixteen rows at a time would change no bit; rows are few here.
-SFX_INLINE UnitSum fold_units(const UnitSum *units, int64_t count) {
-  UnitSum t = units[0];
-  for (int64_t i = 1; i < count; i++) {
-    const UnitSum &a = units[i];
-    const float m = a.m > t.m ? a.m : t.m;
-    float change[16] = {t.m - m, a.m - m};
-    v16 e = exp(load(change));
-    float factor[16];
-    store(factor, e);
-    t.u = factor[0] * (t.u + change[0] * t.l) + factor[1] * (a.u + change[1] * a.l);
-    t.l = t.l * factor[0] + a.l * factor[1];
-    t.m = m;
-  }
-  return t;
+// The statistics of two neighbouring runs of units.
+SFX_INLINE UnitSum fold_units(const UnitSum *two) {
+  const UnitSum &a = two[0], &b = two[1];
+  const float m = b.m > a.m ? b.m : a.m;
+  const float change[16] = {a.m - m, b.m - m};
+  float factor[16];
+  store(factor, exp_down(load(change)));
+  return {m, a.l * factor[0] + b.l * factor[1], factor[0] * (a.u + change[0] * a.l) + factor[1] * (b.u + change[1] * b.l)};
 }
 SFX_INLINE float log_sum(const UnitSum &t) { return t.m + log1(t.l); }
 
@@ -72,10 +65,22 @@ SFX_INLINE Product logits_product(const float *hidden, int64_t rows, int64_t row
   return {rows, count, w->shape[1], hidden, row, 1, data(w) + v0 * w->stride[0], w->stride[1], w->stride[0], logits, stride, false, false, nullptr};
 }
 
-// Rows whose logits are held at once: about 16 MiB, at least 64 rows.
-SFX_INLINE int64_t rows_at_once(int64_t vocabulary, int64_t rows) {
-  const int64_t fit = most(64, 4 * 1024 * 1024 / most(vocabulary, 1) / 64 * 64);
-  return least(least(fit, 2048), rows);
+// Statistics of one scaled row, unit by unit into `units` when given, and folded.
+[[maybe_unused]] static UnitSum sum_row(const float *z, int64_t vocabulary, UnitSum *units) {
+  UnitSum total = {};
+  for (int64_t v = 0, i = 0; v < vocabulary; v += kUnit, i++) {
+    const UnitSum unit = sum_unit(z + v, least(kUnit, vocabulary - v));
+    if (units) units[i] = unit;
+    const UnitSum pair[2] = {total, unit};
+    total = i == 0 ? unit : fold_units(pair);
+  }
+  return total;
+}
+
+// Rows whose logits are held at once: about 1 MiB, so that they stay in the second-level cache, but enough rows to pay for packing w.
+SFX_INLINE int64_t rows_at_once(sfx_stream *stream, int64_t vocabulary, int64_t rows) {
+  const int64_t team = team_size(stream);
+  return least(most(96, 256 * 1024 / most(vocabulary, 1) / 48 * 48) * team, rows);
 }
 
 }  // namespace SFX_NS

@@ -22,56 +22,76 @@ void philox(const uint32_t key_in[2], const uint32_t counter_in[4], uint32_t out
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-double uniform(const sfx_sample_options &o) {
-  const uint32_t counter[4] = {o.key[2], o.key[3], o.position, 0};
-  uint32_t r[4];
-  philox(o.key, counter, r);
-  return (double)(((uint64_t)r[0] << 21) | (r[1] >> 11)) * 0x1p-53;  // [0, 1)
-}
-
 }  // namespace
 
 namespace sfx {
 
-int32_t pick(const float *logits, const float *weight, int64_t vocabulary, const sfx_sample_options *o, int32_t *order) {
-  if (!(o->temperature > 0.0f)) {
-    int64_t best = 0;
-    for (int64_t v = 1; v < vocabulary; v++)
-      if (logits[v] > logits[best]) best = v;
-    return (int32_t)best;
-  }
-  const double u = uniform(*o);
-  const bool top_k = o->top_k > 0 && o->top_k < vocabulary, top_p = o->top_p < 1.0f;
-  int64_t kept = vocabulary;
-  if (top_k || top_p) {
-    std::iota(order, order + vocabulary, 0);
-    const auto before = [logits](int32_t a, int32_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); };
-    if (top_k) kept = o->top_k;
-    std::partial_sort(order, order + kept, order + vocabulary, before);
-    if (top_p) {
-      double all = 0, sum = 0;
-      for (int64_t i = 0; i < kept; i++) all += weight[order[i]];
-      int64_t i = 0;
-      do sum += weight[order[i++]];
-      while (i < kept && sum < (double)o->top_p * all);
-      kept = i;
-    }
-    std::sort(order, order + kept);
-  }
-  const bool whole = kept == vocabulary;
+double uniform(const sfx_sample_options &o) {
+  const uint32_t counter[4] = {o.key[2], o.key[3], o.position, 0};
+  uint32_t r[4];
+  philox(o.key, counter, r);
+  return (double)(((uint64_t)r[0] << 21) | (r[1] >> 11)) * 0x1p-53;
+}
+
+int64_t pick_interval(const float *weight, int64_t count, double fraction, double *left) {
   double total = 0;
-  for (int64_t i = 0; i < kept; i++) total += weight[whole ? i : order[i]];
-  const double threshold = u * total;
+  for (int64_t i = 0; i < count; i++) total += weight[i];
+  const double threshold = fraction * total;
+  const int64_t at = pick_threshold(weight, count, threshold);
+  double before = 0;
+  for (int64_t i = 0; i < at; i++) before += weight[i];
+  *left = threshold - before;
+  return at;
+}
+
+int64_t pick_threshold(const float *weight, int64_t count, double threshold) {
   double sum = 0;
-  int64_t last = whole ? 0 : order[0];
-  for (int64_t i = 0; i < kept; i++) {
-    const int64_t v = whole ? i : order[i];
-    if (weight[v] == 0.0f) continue;
-    sum += weight[v];
-    last = v;
+  int64_t last = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (weight[i] == 0.0f) continue;
+    sum += weight[i];
+    last = i;
     if (sum > threshold) break;
   }
-  return (int32_t)last;
+  return last;
+}
+
+int32_t pick_restricted(const float *logits, const float *weight, int64_t vocabulary, const sfx_sample_options &o, int32_t *order) {
+  const auto before = [logits](int32_t a, int32_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); };
+  const bool top_k = o.top_k > 0 && o.top_k < vocabulary;
+  const int64_t limit = top_k ? o.top_k : vocabulary;
+  std::iota(order, order + vocabulary, 0);
+  int64_t kept = limit;
+  if (top_k) std::partial_sort(order, order + limit, order + vocabulary, before);
+  if (o.top_p < 1.0f) {
+    double all = 0, sum = 0;
+    for (int64_t i = 0; i < limit; i++) all += weight[order[i]];
+    const double enough = (double)o.top_p * all;
+    // Sorted piece by piece: the nucleus is usually a small part of the vocabulary.
+    int64_t sorted = top_k ? limit : 0, i = 0;
+    do {
+      if (i == sorted) {
+        const int64_t next = std::min(limit, std::max<int64_t>(32, 4 * sorted));
+        std::partial_sort(order + sorted, order + next, order + vocabulary, before);
+        sorted = next;
+      }
+      sum += weight[order[i++]];
+    } while (i < limit && sum < enough);
+    kept = i;
+  }
+  std::sort(order, order + kept);
+  double total = 0;
+  for (int64_t i = 0; i < kept; i++) total += weight[order[i]];
+  const double threshold = uniform(o) * total;
+  double sum = 0;
+  int32_t last = order[0];
+  for (int64_t i = 0; i < kept; i++) {
+    if (weight[order[i]] == 0.0f) continue;
+    sum += weight[order[i]];
+    last = order[i];
+    if (sum > threshold) break;
+  }
+  return last;
 }
 
 }  // namespace sfx
