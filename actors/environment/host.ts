@@ -1,4 +1,5 @@
 /** Hosts many episodes of one environment at once, and makes their answers take as long as a latency model says. */
+import { isSinkflexError } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import { parseLatency } from './latency.ts';
 import { entry } from './registry.ts';
@@ -104,7 +105,8 @@ export class EnvironmentHost {
       } catch (cause) {
         this.#counts.failures++;
         this.#instances.delete(id);
-        throw this.#failed(id, phase, cause);
+        // What is typed already, such as a refused option, says more than we could.
+        throw isSinkflexError(cause) ? cause : this.#failed(id, phase, cause);
       }
       if (delay > 0) {
         await new Promise((wake) => setTimeout(wake, delay));

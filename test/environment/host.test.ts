@@ -5,6 +5,7 @@ import {
   checkEnvironment,
   desk,
   type Environment,
+  EnvironmentActor,
   type EnvironmentEntry,
   EnvironmentHost,
   entry,
@@ -17,6 +18,7 @@ import {
   trainingTask,
   validationTask,
 } from '../../actors/environment/index.ts';
+import { init, shutdown, spawn } from '../../runtime/index.ts';
 
 t.test('random numbers are those of Threefry-2x32-20', async (t) => {
   // Known answers of the Random123 distribution.
@@ -204,4 +206,19 @@ t.test('calls of one episode keep their order, and an exception costs that episo
   });
   await t.rejects(broken.step('a', speech('x')), { code: 'SINKFLEX_ENVIRONMENT_LOST' });
   t.match(broken.stats(), { open: 1, failures: 1 });
+});
+
+t.test('the actor plays the same episodes in a process of its own, and its errors keep their code', async (t) => {
+  await init();
+  t.teardown(() => shutdown());
+  const actor = spawn(EnvironmentActor, { args: [{ environment: 'desk', options: { level: 2 } }], maxConcurrency: 64 });
+  const told = desk.demonstrate!(5, 1, { noise: 0, options: { level: 2 } });
+  const here = make('desk', { level: 2 });
+  t.strictSame(await actor.reset('a', { seed: 5 }), await here.reset({ seed: 5 }));
+  for (const m of told.messages.filter((m) => m.role === 'assistant')) {
+    t.strictSame(await actor.step('a', speech(m.content)), await here.step(speech(m.content)));
+  }
+  await t.rejects(Promise.resolve(actor.step('b', speech('hello'))), { code: 'SINKFLEX_ENVIRONMENT_LOST', details: { instance: 'b' } });
+  await t.rejects(Promise.resolve(actor.step('a', speech('hello'))), { code: 'SINKFLEX_ENVIRONMENT_FAILED', message: /after the end/ });
+  await t.rejects(Promise.resolve(actor.reset('c', { seed: 1, options: { levl: 1 } })), { code: 'SINKFLEX_ENVIRONMENT_OPTION' });
 });
