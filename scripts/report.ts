@@ -1,5 +1,6 @@
 // The table at the end of a run: before and after with their intervals, what they are measured against, times, and what to try next.
-import { relative } from 'node:path';
+import { existsSync } from 'node:fs';
+import { join, relative } from 'node:path';
 import type { TrainingResult } from '../actors/index.ts';
 import { duration, interval, table, thousands } from './text.ts';
 
@@ -44,8 +45,13 @@ export function bestFixed(r: TrainingResult): TrainingResult['baselines'][number
 }
 
 function nextSteps(r: TrainingResult, folder: string): string[][] {
+  const transcripts = ['solved', 'failed']
+    .map((kind) => join('transcripts', `${kind}.txt`))
+    .filter((file) => existsSync(join(r.folder, file)))
+    .map((file) => join(folder, file))
+    .join(', ');
   return [
-    ['see what it does', `${folder}/transcripts/solved.txt, ${folder}/transcripts/failed.txt`],
+    ...(transcripts === '' ? [] : [['see what it does', transcripts]]),
     ['see how it learned', `${folder}/curve.svg, or: tensorboard --logdir ${folder}/tensorboard`],
     ['train on', `npm run launch -- --resume ${folder} trainer.total_training_steps=${Math.max(2 * r.steps, r.steps + 100)}`],
     ['measure it again', `npx sinkflex evaluate ${folder} data.val_size=1000`],

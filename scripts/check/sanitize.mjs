@@ -1,4 +1,5 @@
-// npm run test:sanitize: the native tests (test/kernels/*.native/*.cpp, one program a file) with AddressSanitizer and
+// npm run test:sanitize: the native tests (test/kernels/*.native: one program a .cpp file, or one in all where
+// main.cpp stands; bench.cpp is none) with AddressSanitizer and
 // UndefinedBehaviorSanitizer. Operators, memory and os are compiled once for each instruction set, as the addon does, and kept in
 // build-sanitize/. Prints TAP, one test a program. Skips loudly where the compiler has no sanitizers.
 import { spawn, spawnSync } from 'node:child_process';
@@ -72,8 +73,16 @@ if (probe.status !== 0 || spawnSync(path.join(out, 'probe')).status !== 0) {
 const only = process.argv[2] ?? '';
 const folders = readdirSync('test/kernels').filter((name) => name.endsWith('.native'));
 const programs = folders
-  .flatMap((folder) => list(path.join('test/kernels', folder), '.cpp'))
-  .filter((file) => file.includes(only) && path.basename(file) !== 'bench.cpp');
+  .map((folder) => ({
+    folder,
+    sources: list(path.join('test/kernels', folder), '.cpp').filter((file) => path.basename(file) !== 'bench.cpp'),
+  }))
+  .flatMap(({ folder, sources }) =>
+    sources.some((file) => path.basename(file) === 'main.cpp')
+      ? [{ name: folder, sources }]
+      : sources.map((file) => ({ name: path.relative('test/kernels', file).replace(/\.cpp$/, ''), sources: [file] })),
+  )
+  .filter(({ name }) => name.includes(only));
 const folderHeaders = folders.flatMap((folder) => list(path.join('test/kernels', folder), '.h'));
 const headers = newest([
   ...['.', 'ops', 'ops/dispatch', 'memory', 'os', 'model'].flatMap((f) => list(path.join('kernels', f), '.h')),
@@ -98,8 +107,10 @@ if (failures.length) {
   process.exit(1);
 }
 const library = path.join(out, 'libkernels.a');
-rmSync(library, { force: true });
-spawnSync('ar', ['rcs', library, ...objects.map(({ object }) => object)], { stdio: 'inherit' });
+if (age(library) < newest(objects.map(({ object }) => object))) {
+  rmSync(library, { force: true });
+  spawnSync('ar', ['rcs', library, ...objects.map(({ object }) => object)], { stdio: 'inherit' });
+}
 
 let number = 0;
 let failed = 0;
@@ -117,13 +128,12 @@ const report = (good, name, seconds, output) => {
         .join('\n')}`,
     );
 };
-await each(programs, async (source) => {
-  const name = path.relative('test/kernels', source);
-  const binary = path.join(out, name.replaceAll('/', '-').replace(/\.cpp$/, ''));
+await each(programs, async ({ name, sources }) => {
+  const binary = path.join(out, name.replaceAll('/', '-'));
   const started = performance.now();
-  if (age(binary) <= Math.max(headers, age(source), age(library))) {
-    const built = await execute(cxx, [...common, ...sanitizers, source, library, '-ldl', '-o', binary]);
-    if (built.status !== 0) return report(false, name, 0, built.output);
+  if (age(binary) <= Math.max(headers, age(library), ...sources.map(age))) {
+    const built = await execute(cxx, [...common, ...sanitizers, ...sources, library, '-ldl', '-o', binary]);
+    if (built.status !== 0) return report(false, `${name} (does not build)`, 0, built.output);
   }
   const env = { ...process.env, ASAN_OPTIONS: 'detect_leaks=1:abort_on_error=0', UBSAN_OPTIONS: 'print_stacktrace=1' };
   const done = await execute(binary, [], { env, timeout: 300_000, killSignal: 'SIGKILL' });
