@@ -79,8 +79,7 @@ export class Chat {
 
   /** The action of a turn. Shared: do not write into the result. */
   parse(turn: ArrayLike<number>): Action {
-    let key = '';
-    for (let i = 0; i < turn.length; i++) key += String.fromCodePoint(turn[i]!);
+    const key = Array.prototype.join.call(turn, ' ');
     return this.#turns.get(key, () => this.#parse(this.text(turn)));
   }
 
