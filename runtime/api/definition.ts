@@ -45,7 +45,11 @@ function idOf(module: string, exportName: string): string {
 /** The public methods of a class and its ancestors; what a handle answers and what a host runs. */
 function methodsOf(type: ActorClass): string[] {
   const names = new Set<string>();
-  for (let prototype = type.prototype as object; prototype !== null && prototype !== Object.prototype; prototype = Object.getPrototypeOf(prototype)) {
+  for (
+    let prototype = type.prototype as object;
+    prototype !== null && prototype !== Object.prototype;
+    prototype = Object.getPrototypeOf(prototype)
+  ) {
     for (const name of Object.getOwnPropertyNames(prototype)) {
       const property = Object.getOwnPropertyDescriptor(prototype, name);
       if (!reserved.has(name) && typeof property?.value === 'function') names.add(name);
@@ -64,19 +68,32 @@ function methodsOf(type: ActorClass): string[] {
  * });
  */
 export function defineActor<C extends ActorClass>(module: string, exportName: string, type: C): ActorDefinition<C> {
-  if (typeof module !== 'string' || !URL.canParse(module)) throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'the first argument of defineActor is import.meta.url');
-  if (typeof exportName !== 'string' || exportName === '') throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'the second argument of defineActor is the name of the export');
-  if (typeof type !== 'function') throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `the third argument of defineActor is a class (${exportName})`);
+  if (typeof module !== 'string' || !URL.canParse(module))
+    throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'the first argument of defineActor is import.meta.url');
+  if (typeof exportName !== 'string' || exportName === '')
+    throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'the second argument of defineActor is the name of the export');
+  if (typeof type !== 'function')
+    throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `the third argument of defineActor is a class (${exportName})`);
   const methods = methodsOf(type);
   const bad = methods.find((name) => forbidden.has(name));
-  if (bad !== undefined) throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `actor ${exportName} declares ${bad}(), which would make its handle look like something else`);
+  if (bad !== undefined)
+    throw new RuntimeFailure(
+      'SINKFLEX_BAD_DEFINITION',
+      `actor ${exportName} declares ${bad}(), which would make its handle look like something else`,
+    );
   const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods };
   return Object.freeze(definition) as unknown as ActorDefinition<C>;
 }
 
 export function definitionOf(value: unknown): Definition {
   const definition = value as Partial<Definition> | null | undefined;
-  if (typeof definition !== 'object' || definition === null || typeof definition.id !== 'string' || typeof definition.type !== 'function' || !Array.isArray(definition.methods)) {
+  if (
+    typeof definition !== 'object' ||
+    definition === null ||
+    typeof definition.id !== 'string' ||
+    typeof definition.type !== 'function' ||
+    !Array.isArray(definition.methods)
+  ) {
     throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'this is not the value of defineActor');
   }
   return definition as Definition;
@@ -87,9 +104,13 @@ export async function loadDefinition(module: string, exportName: string, id: str
   const loaded = (await import(module)) as Record<string, unknown>;
   const value = Object.hasOwn(loaded, exportName) ? loaded[exportName] : undefined;
   if (value === undefined) {
-    throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `${module} exports no ${exportName}: export the value of defineActor under the name given to it`);
+    throw new RuntimeFailure(
+      'SINKFLEX_BAD_DEFINITION',
+      `${module} exports no ${exportName}: export the value of defineActor under the name given to it`,
+    );
   }
   const definition = definitionOf(value);
-  if (definition.id !== id) throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `${exportName} of ${module} is registered as ${definition.id}, not ${id}`);
+  if (definition.id !== id)
+    throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `${exportName} of ${module} is registered as ${definition.id}, not ${id}`);
   return definition;
 }

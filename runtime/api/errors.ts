@@ -3,7 +3,8 @@ import { SinkflexError } from '../../kernels/index.ts';
 
 /** Every error code of runtime/, with what a caller can do about it. docs/errors.md lists the same set. */
 export const runtimeErrorCodes = {
-  SINKFLEX_ACTOR_DIED: 'The actor is gone; details say how it ended and whether the call may have run. Spawn it with maxRestarts, or call again.',
+  SINKFLEX_ACTOR_DIED:
+    'The actor is gone; details say how it ended and whether the call may have run. Spawn it with maxRestarts, or call again.',
   SINKFLEX_ACTOR_FAILED: 'The constructor failed, or the restart budget is spent: read the cause, then raise maxRestarts or fix the actor.',
   SINKFLEX_ACTOR_BUSY: 'The mailbox (maxPending) or the channel (maxInFlightBytes) is full: await earlier calls first, or raise the limit.',
   SINKFLEX_CALL_TIMEOUT: 'The deadline passed before the answer: raise timeoutMs, or look at what the actor is doing.',
@@ -11,8 +12,10 @@ export const runtimeErrorCodes = {
   SINKFLEX_METHOD_FAILED: 'The method threw an error that is not a SinkflexError; name, message and stack are those of the actor.',
   SINKFLEX_UNKNOWN_METHOD: 'The actor does not declare that method: caller and actor run different code, or the name is reserved.',
   SINKFLEX_UNKNOWN_ACTOR: 'No actor has that id in this run.',
-  SINKFLEX_NOT_SERIALIZABLE: 'Pass plain data, Map, Set, Date, bigint (64 bits), typed arrays, errors, handles and refs; no functions, symbols or cycles.',
-  SINKFLEX_BAD_DEFINITION: 'Export the value of defineActor under the name that it was given, from a module that starts nothing when imported.',
+  SINKFLEX_NOT_SERIALIZABLE:
+    'Pass plain data, Map, Set, Date, bigint (64 bits), typed arrays, errors, handles and refs; no functions, symbols or cycles.',
+  SINKFLEX_BAD_DEFINITION:
+    'Export the value of defineActor under the name that it was given, from a module that starts nothing when imported.',
   SINKFLEX_BAD_OPTION: 'Correct the option that the message names.',
   SINKFLEX_NOT_INITIALISED: 'Call init() first.',
   SINKFLEX_ALREADY_INITIALISED: 'init() was called before: shutdown() ends the run, then init() may be called again.',
@@ -99,7 +102,9 @@ export class ActorFailedError extends SinkflexError {
 export class CallTimeoutError extends SinkflexError {
   constructor(what: string, timeoutMs: number, mayHaveRun: boolean) {
     const doubt = mayHaveRun ? 'it may have run' : 'it did not run';
-    super('SINKFLEX_CALL_TIMEOUT', `${what} did not answer within ${Math.round(timeoutMs)} ms; ${doubt}`, { details: { timeoutMs, mayHaveRun } });
+    super('SINKFLEX_CALL_TIMEOUT', `${what} did not answer within ${Math.round(timeoutMs)} ms; ${doubt}`, {
+      details: { timeoutMs, mayHaveRun },
+    });
     this.name = 'CallTimeoutError';
   }
 }

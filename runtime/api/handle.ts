@@ -74,7 +74,9 @@ registerWireClass(
       typeof kind === 'string' &&
       Array.isArray(methods) &&
       methods.length <= MAX_METHODS &&
-      methods.every((method) => typeof method === 'string' && name.test(method) && method !== 'then' && method !== 'toJSON' && method !== 'constructor');
+      methods.every(
+        (method) => typeof method === 'string' && name.test(method) && method !== 'then' && method !== 'toJSON' && method !== 'constructor',
+      );
     if (!valid) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a handle that is none');
     return makeHandle(session().client(id, actorName), kind, methods as string[]);
   },

@@ -5,7 +5,10 @@ import { RuntimeFailure } from './errors.ts';
 import type { CallOptions, InitOptions, SpawnOptions } from './types.ts';
 
 function bad(option: string, value: unknown, wanted: string): never {
-  throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `${option} is ${typeof value === 'string' ? JSON.stringify(value) : String(value)}; it must be ${wanted}`);
+  throw new RuntimeFailure(
+    'SINKFLEX_BAD_OPTION',
+    `${option} is ${typeof value === 'string' ? JSON.stringify(value) : String(value)}; it must be ${wanted}`,
+  );
 }
 
 function count(option: string, value: number | undefined, fallback: number, least: number): number {
@@ -21,12 +24,15 @@ function ms(option: string, value: number | undefined, fallback: number): number
   return value;
 }
 
-type Checked = Omit<ActorSpec, 'actor' | 'kind' | 'definition' | 'module' | 'exportName' | 'methods' | 'args' | 'name'> & { name: string | undefined };
+type Checked = Omit<ActorSpec, 'actor' | 'kind' | 'definition' | 'module' | 'exportName' | 'methods' | 'args' | 'name'> & {
+  name: string | undefined;
+};
 
 export function checkSpawn(options: SpawnOptions): Checked {
   const { name, isolation = 'process', env = {}, args } = options;
   if (name !== undefined && !/^[A-Za-z0-9._:/-]{1,128}$/.test(name)) bad('name', name, '1 to 128 characters of A-Z a-z 0-9 . _ : / -');
-  if (isolation !== 'process' && isolation !== 'thread' && isolation !== 'shared') bad('isolation', isolation, "'process', 'thread' or 'shared'");
+  if (isolation !== 'process' && isolation !== 'thread' && isolation !== 'shared')
+    bad('isolation', isolation, "'process', 'thread' or 'shared'");
   if (Object.keys(env).length > 0 && isolation !== 'process') bad('env', JSON.stringify(env), "left out unless isolation is 'process'");
   if (args !== undefined && !Array.isArray(args)) bad('args', args, 'an array of constructor arguments');
   return {

@@ -11,7 +11,19 @@ import { definitionOf } from './definition.ts';
 import { CallTimeoutError, RuntimeFailure } from './errors.ts';
 import { Handle, makeHandle } from './handle.ts';
 import { checkCall, checkInit, checkSpawn } from './options.ts';
-import type { ActorClass, ActorDefinition, ActorHandle, ActorInfo, ActorOutput, AnyHandle, CallOptions, CurrentActor, InitOptions, ObjectRef, SpawnOptions } from './types.ts';
+import type {
+  ActorClass,
+  ActorDefinition,
+  ActorHandle,
+  ActorInfo,
+  ActorOutput,
+  AnyHandle,
+  CallOptions,
+  CurrentActor,
+  InitOptions,
+  ObjectRef,
+  SpawnOptions,
+} from './types.ts';
 
 interface Run {
   agent: Agent;
@@ -63,7 +75,10 @@ export async function init(options: InitOptions = {}): Promise<void> {
     onOutput: options.onOutput ?? toStderr,
   });
   const self: Subscriber = { placed: (place) => own.placed(place), killed: (request) => own.killed(request) };
-  const own = new Session({ worker: 0, folder, token, maxInFlightBytes: checked.maxInFlightBytes }, { send: (message) => agent.receive(message, self) });
+  const own = new Session(
+    { worker: 0, folder, token, maxInFlightBytes: checked.maxInFlightBytes },
+    { send: (message) => agent.receive(message, self) },
+  );
   const onExit = (): void => {
     agent.destroy();
     rmSync(folder, { recursive: true, force: true });
@@ -77,7 +92,10 @@ export async function init(options: InitOptions = {}): Promise<void> {
 export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
   if (ending !== undefined) return ending;
   if (run === undefined) {
-    if (hasSession()) return Promise.reject(new RuntimeFailure('SINKFLEX_DRIVER_ONLY', 'shutdown() is for the program that called init(), not for an actor'));
+    if (hasSession())
+      return Promise.reject(
+        new RuntimeFailure('SINKFLEX_DRIVER_ONLY', 'shutdown() is for the program that called init(), not for an actor'),
+      );
     return Promise.resolve();
   }
   const { agent, session: own, folder, onExit } = run;
@@ -99,7 +117,9 @@ export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
 /** Starts an actor and answers its handle at once; calls made before it is ready wait. In an actor as well as in the driver. */
 export function spawn<C extends ActorClass>(
   definition: ActorDefinition<C>,
-  ...rest: [] extends ConstructorParameters<C> ? [options?: SpawnOptions<ConstructorParameters<C>>] : [options: SpawnOptions<ConstructorParameters<C>> & { args: ConstructorParameters<C> }]
+  ...rest: [] extends ConstructorParameters<C>
+    ? [options?: SpawnOptions<ConstructorParameters<C>>]
+    : [options: SpawnOptions<ConstructorParameters<C>> & { args: ConstructorParameters<C> }]
 ): ActorHandle<ActorDefinition<C>> {
   const { id, kind, module, methods } = definitionOf(definition);
   const options = (rest[0] ?? {}) as SpawnOptions;
@@ -108,7 +128,8 @@ export function spawn<C extends ActorClass>(
   // Numbers are unique in the run: each worker counts in a range of its own.
   const actor = here.worker * 2 ** 24 + ++spawned;
   const name = wanted ?? `${kind}-${actor}`;
-  if (run?.agent.nameTaken(name)) throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `an actor named ${name} is alive: names are unique in a run`);
+  if (run?.agent.nameTaken(name))
+    throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `an actor named ${name} is alive: names are unique in a run`);
   const refs: Ref[] = [];
   const outer = collectRefs(refs);
   let args: { header: Uint8Array; sections: Uint8Array };
@@ -180,7 +201,10 @@ type Values<R extends readonly ObjectRef<unknown>[]> = { -readonly [I in keyof R
 /** The values of all refs; the first failure rejects. */
 export function get<const R extends readonly ObjectRef<unknown>[]>(refs: R, options?: { timeoutMs?: number }): Promise<Values<R>>;
 export function get<T>(ref: ObjectRef<T>, options?: { timeoutMs?: number }): Promise<T>;
-export async function get(refs: ObjectRef<unknown> | readonly ObjectRef<unknown>[], options: { timeoutMs?: number } = {}): Promise<unknown> {
+export async function get(
+  refs: ObjectRef<unknown> | readonly ObjectRef<unknown>[],
+  options: { timeoutMs?: number } = {},
+): Promise<unknown> {
   const all = Array.isArray(refs) ? Promise.all(refs as readonly ObjectRef<unknown>[]) : Promise.resolve(refs as ObjectRef<unknown>);
   const { timeoutMs } = options;
   if (timeoutMs === undefined) return all;
@@ -196,7 +220,10 @@ export async function get(refs: ObjectRef<unknown> | readonly ObjectRef<unknown>
 }
 
 /** Waits until `numReturns` refs have settled (value or error), or the time is up; answers both groups in the order given. */
-export function wait<T>(refs: readonly ObjectRef<T>[], options: { numReturns?: number; timeoutMs?: number } = {}): Promise<{ done: ObjectRef<T>[]; pending: ObjectRef<T>[] }> {
+export function wait<T>(
+  refs: readonly ObjectRef<T>[],
+  options: { numReturns?: number; timeoutMs?: number } = {},
+): Promise<{ done: ObjectRef<T>[]; pending: ObjectRef<T>[] }> {
   const wanted = Math.min(options.numReturns ?? 1, refs.length);
   const own = refs as unknown as readonly Ref[];
   return new Promise((resolve) => {
@@ -220,7 +247,7 @@ export function wait<T>(refs: readonly ObjectRef<T>[], options: { numReturns?: n
 }
 
 /** The actor whose code is running: after an await, too, in process and thread actors and in calls with a deadline or a signal. */
-export function currentActor(): CurrentActor {
+export function currentActor<T = object>(): CurrentActor<T> {
   const scope = actorScope();
   if (scope === undefined) throw new RuntimeFailure('SINKFLEX_NOT_INITIALISED', 'currentActor() is for code that runs inside an actor');
   const { actor, signal } = scope;
@@ -229,7 +256,7 @@ export function currentActor(): CurrentActor {
     kind: actor.kind,
     incarnation: actor.incarnation,
     cpus: actor.cpus,
-    self: makeHandle(session().client(actor.id, actor.name), actor.kind, actor.methods) as unknown as AnyHandle,
+    self: makeHandle(session().client(actor.id, actor.name), actor.kind, actor.methods) as unknown as ActorHandle<T>,
     signal,
   };
 }

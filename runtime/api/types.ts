@@ -20,8 +20,10 @@ export interface ActorDefinition<C extends ActorClass> {
  * Lazy: a ref that is only passed on never becomes an unhandled rejection.
  */
 export interface ObjectRef<T> extends PromiseLike<T> {
-  // biome-ignore lint/suspicious/noThenProperty: a ref is a PromiseLike by design
-  then<A = T, B = never>(onFulfilled?: ((value: T) => A | PromiseLike<A>) | null, onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<A | B>;
+  then<A = T, B = never>(
+    onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B>;
   catch<R = never>(onRejected?: ((reason: unknown) => R | PromiseLike<R>) | null): Promise<T | R>;
   finally(onFinally?: (() => void) | null): Promise<T>;
   /** Lets the owner forget the value. Garbage collection does the same, later. */
@@ -45,7 +47,8 @@ export type HandleOf<I> = {
 } & { readonly [handleBrand]: I };
 
 /** Handle of a definition (`ActorHandle<typeof Counter>`), of a class, or of an instance type. */
-export type ActorHandle<T> = T extends ActorDefinition<infer C> ? HandleOf<InstanceType<C>> : T extends ActorClass ? HandleOf<InstanceType<T>> : HandleOf<T>;
+export type ActorHandle<T> =
+  T extends ActorDefinition<infer C> ? HandleOf<InstanceType<C>> : T extends ActorClass ? HandleOf<InstanceType<T>> : HandleOf<T>;
 
 /** Any handle. */
 export type AnyHandle = { readonly [handleBrand]: unknown };
@@ -81,7 +84,7 @@ export interface CallOptions {
 }
 
 export interface InitOptions {
-  /** Processors that actors may count on; default all. Placement uses it later; today it is reported only. */
+  /** Processors that actors may count on; default all. Reported only; placement does not limit by it. */
   cpus?: number;
   /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
   sharedWorkers?: number;
@@ -111,13 +114,13 @@ export interface ActorInfo {
   cause?: string;
 }
 
-export interface CurrentActor {
+export interface CurrentActor<T = object> {
   readonly name: string;
   readonly kind: string;
   readonly incarnation: number;
   readonly cpus: number;
   /** A handle of this actor, to give to others. */
-  readonly self: AnyHandle;
+  readonly self: ActorHandle<T>;
   /** Aborts when the call under way is aborted or past its deadline, and when the actor is stopped. */
   readonly signal: AbortSignal;
 }

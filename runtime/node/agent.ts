@@ -2,45 +2,29 @@
 // is, and ends everything at shutdown. Never on the path of a call, never runs user code.
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo, ActorOutput } from '../api/types.ts';
-import { type ActorEffect, type ActorEvent, type ActorSpec, advance, born, type DeathData, type FromAgent, type Life, type Place, type Step, type ToAgent } from '../control/index.ts';
+import {
+  type ActorEffect,
+  type ActorEvent,
+  type ActorSpec,
+  advance,
+  born,
+  type DeathData,
+  type FromAgent,
+  type Step,
+  type ToAgent,
+} from '../control/index.ts';
 import { encodeError } from '../wire/index.ts';
 import type { WorkerCarrier, WorkerEnd } from './carrier.ts';
 import { Janitor } from './janitor.ts';
 import { forkWorker } from './process-worker.ts';
+import { type ActorRecord, infoOf, placeOf, type Subscriber, unknownPlace, type WorkerRecord } from './records.ts';
 import { startThread } from './thread-worker.ts';
 
 const BACKOFF_MAX_MS = 30_000;
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 const HARD_AFTER_MS = 250;
 const KEPT_DEAD = 1000;
-
-/** Whoever asked where an actor is, and hears of every change. */
-export interface Subscriber {
-  placed(place: Place): void;
-  killed(request: number): void;
-}
-
-interface WorkerRecord {
-  readonly worker: number;
-  readonly isolation: ActorSpec['isolation'];
-  carrier: WorkerCarrier;
-  readonly actors: Set<ActorRecord>;
-  readonly subscriber: Subscriber;
-  fatal?: ToAgent & { t: 'fatal' };
-}
-
-interface ActorRecord {
-  readonly spec: ActorSpec;
-  life: Life;
-  worker: WorkerRecord | undefined;
-  /** How the current incarnation says that it ended, before its worker has. */
-  ending: (ToAgent & { t: 'ended' }) | undefined;
-  death: DeathData | undefined;
-  readonly subscribers: Set<Subscriber>;
-  readonly killRequests: { subscriber: Subscriber; request: number }[];
-  timer: NodeJS.Timeout | undefined;
-  graceMs: number;
-}
+const EXPECTED_MS = 2000;
 
 export interface AgentOptions {
   folder: string;
@@ -54,6 +38,8 @@ export class Agent {
   readonly #options: AgentOptions;
   readonly #actors = new Map<number, ActorRecord>();
   readonly #workers = new Map<number, WorkerRecord>();
+  /** Actors that were asked for before their spawn arrived. */
+  readonly #expected = new Map<number, Set<Subscriber>>();
   readonly #listeners = new Set<(info: ActorInfo) => void>();
   #nextWorker = 1; // 0 is the driver
   #janitor: Janitor | undefined;
@@ -73,8 +59,11 @@ export class Agent {
         return;
       case 'resolve': {
         const actor = this.#actors.get(message.actor);
-        actor?.subscribers.add(from);
-        from.placed(actor === undefined ? unknownPlace(message.actor) : placeOf(actor));
+        if (actor === undefined) this.#expect(message.actor, from);
+        else {
+          actor.subscribers.add(from);
+          from.placed(placeOf(actor));
+        }
         return;
       }
       case 'kill': {
@@ -87,7 +76,9 @@ export class Agent {
         return;
       }
       case 'started':
-        this.#fromHost(message.actor, message.incarnation, worker, (actor) => this.#event(actor, { type: 'started', incarnation: message.incarnation }));
+        this.#fromHost(message.actor, message.incarnation, worker, (actor) =>
+          this.#event(actor, { type: 'started', incarnation: message.incarnation }),
+        );
         return;
       case 'ended':
         this.#fromHost(message.actor, message.incarnation, worker, (actor) => {
@@ -104,6 +95,22 @@ export class Agent {
     }
   }
 
+  /** The spawn may still be on its way from another worker, whose handle was quicker. */
+  #expect(id: number, from: Subscriber): void {
+    const waiting = this.#expected.get(id);
+    if (waiting !== undefined) {
+      waiting.add(from);
+      return;
+    }
+    const subscribers = new Set([from]);
+    this.#expected.set(id, subscribers);
+    setTimeout(() => {
+      if (this.#expected.get(id) !== subscribers) return;
+      this.#expected.delete(id);
+      for (const subscriber of subscribers) subscriber.placed(unknownPlace(id));
+    }, EXPECTED_MS).unref();
+  }
+
   /** Late words of an incarnation that is over, or of a worker that does not host it, are not heard. */
   #fromHost(id: number, incarnation: number, worker: WorkerRecord | undefined, act: (actor: ActorRecord) => void): void {
     const actor = this.#actors.get(id);
@@ -111,22 +118,32 @@ export class Agent {
   }
 
   spawn(spec: ActorSpec): void {
-    const step = born({ maxRestarts: spec.maxRestarts, windowMs: spec.restartWindowMs, backoffMs: spec.restartBackoffMs, backoffMaxMs: BACKOFF_MAX_MS });
+    const step = born({
+      maxRestarts: spec.maxRestarts,
+      windowMs: spec.restartWindowMs,
+      backoffMs: spec.restartBackoffMs,
+      backoffMaxMs: BACKOFF_MAX_MS,
+    });
     const actor: ActorRecord = {
       spec,
       life: step.life,
       worker: undefined,
       ending: undefined,
       death: undefined,
-      subscribers: new Set(),
+      subscribers: this.#expected.get(spec.actor) ?? new Set(),
       killRequests: [],
       timer: undefined,
       graceMs: 1000,
     };
+    this.#expected.delete(spec.actor);
     this.#actors.set(spec.actor, actor);
     if (this.#closing) {
       actor.death = { incarnation: 1, reason: 'shutdown', lastStderr: [] };
-      actor.life = advance(advance(step.life, { type: 'kill', restart: false }, Date.now()).life, { type: 'died', incarnation: 1 }, Date.now()).life;
+      actor.life = advance(
+        advance(step.life, { type: 'kill', restart: false }, Date.now()).life,
+        { type: 'died', incarnation: 1 },
+        Date.now(),
+      ).life;
       this.#announce(actor);
       return;
     }
@@ -218,13 +235,23 @@ export class Agent {
   #leastLoaded(): WorkerRecord | undefined {
     const shared = [...this.#workers.values()].filter((worker) => worker.isolation === 'shared');
     if (shared.length < this.#options.sharedWorkers && shared.every((worker) => worker.actors.size > 0)) return undefined;
-    return shared.reduce<WorkerRecord | undefined>((least, worker) => (least === undefined || worker.actors.size < least.actors.size ? worker : least), undefined);
+    return shared.reduce<WorkerRecord | undefined>(
+      (least, worker) => (least === undefined || worker.actors.size < least.actors.size ? worker : least),
+      undefined,
+    );
   }
 
   #newWorker(spec: ActorSpec): WorkerRecord {
     const number = this.#nextWorker++;
     const { folder, token, maxInFlightBytes, onOutput } = this.#options;
-    const birth = { worker: number, folder, token: new Uint8Array(token), agentPid: process.pid, isolation: spec.isolation, maxInFlightBytes };
+    const birth = {
+      worker: number,
+      folder,
+      token: new Uint8Array(token),
+      agentPid: process.pid,
+      isolation: spec.isolation,
+      maxInFlightBytes,
+    };
     const name = spec.isolation === 'shared' ? `shared-${number}` : spec.name;
     const send = (message: FromAgent): void => record.carrier.send(message);
     const record: WorkerRecord = {
@@ -324,45 +351,4 @@ export class Agent {
       this.#onChange = () => condition() && done();
     });
   }
-}
-
-function placeOf(actor: ActorRecord): Place {
-  const { life, spec, worker, death } = actor;
-  const status = life.status === 'alive' ? 'alive' : life.status === 'dead' ? 'dead' : 'down';
-  return {
-    actor: spec.actor,
-    status,
-    incarnation: life.incarnation,
-    worker: worker?.worker ?? -1,
-    name: spec.name,
-    ...(death === undefined ? {} : { death }),
-    failed: life.failed,
-    restarts: life.restarts,
-  };
-}
-
-function unknownPlace(actor: number): Place {
-  return { actor, status: 'dead', incarnation: 0, worker: -1, name: `#${actor}`, failed: false, restarts: 0 };
-}
-
-function infoOf(actor: ActorRecord): ActorInfo {
-  const { life, spec, worker, death } = actor;
-  return {
-    id: spec.actor,
-    name: spec.name,
-    kind: spec.kind,
-    isolation: spec.isolation,
-    pid: worker?.carrier.pid,
-    incarnation: life.incarnation,
-    state: life.status,
-    restarts: life.restarts,
-    ...(death === undefined ? {} : { cause: describeDeath(death) }),
-  };
-}
-
-function describeDeath(death: DeathData): string {
-  const message = death.cause?.[2];
-  if (message !== undefined) return `${death.reason}: ${message}`;
-  if (death.reason !== 'exit') return death.reason;
-  return death.signal === undefined ? `exit code ${death.exitCode ?? 'unknown'}` : `signal ${death.signal}`;
 }

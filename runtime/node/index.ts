@@ -1,3 +1,4 @@
 // One host's agent: worker pool, liveness, clean ends.
-export { Agent, type AgentOptions, type Subscriber } from './agent.ts';
+export { Agent, type AgentOptions } from './agent.ts';
+export type { Subscriber } from './records.ts';
 export { makeRunFolder, sweepRunFolders } from './run-folder.ts';

@@ -22,7 +22,11 @@ export class Janitor {
 
   constructor(folder: string) {
     // A session of its own: what ends the driver's process group does not end it.
-    this.#shell = spawn('/bin/sh', ['-c', script, 'sinkflex-janitor', folder], { stdio: ['pipe', 'ignore', 'ignore'], detached: true, env: {} });
+    this.#shell = spawn('/bin/sh', ['-c', script, 'sinkflex-janitor', folder], {
+      stdio: ['pipe', 'ignore', 'ignore'],
+      detached: true,
+      env: {},
+    });
     this.#shell.on('error', (error) => process.stderr.write(`[sinkflex] no janitor: ${error.message}\n`));
     this.#shell.stdin!.on('error', () => {});
     this.#shell.unref();

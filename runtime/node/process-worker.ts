@@ -18,7 +18,13 @@ export function workerFlags(flags: readonly string[], keepLoaders: boolean): str
     const flag = flags[i]!;
     const name = flag.split('=', 1)[0]!;
     const valueFollows = withValue.has(flag);
-    const drop = name === '-e' || name === '--eval' || name === '-p' || name === '--print' || name === '--input-type' || (!keepLoaders && loaders.includes(name));
+    const drop =
+      name === '-e' ||
+      name === '--eval' ||
+      name === '-p' ||
+      name === '--print' ||
+      name === '--input-type' ||
+      (!keepLoaders && loaders.includes(name));
     if (!drop) kept.push(flag, ...(valueFollows && i + 1 < flags.length ? [flags[i + 1]!] : []));
     if (valueFollows) i++;
   }
@@ -43,8 +49,16 @@ export function forkWorker(options: CarrierOptions, events: CarrierEvents, janit
 
   let over = false;
   let exit: { exitCode?: number; signal?: string } | undefined;
-  const stderr = new OutputLines(child.stderr!, (line) => events.onLine('stderr', line), () => report());
-  new OutputLines(child.stdout!, (line) => events.onLine('stdout', line), () => {});
+  const stderr = new OutputLines(
+    child.stderr!,
+    (line) => events.onLine('stderr', line),
+    () => report(),
+  );
+  new OutputLines(
+    child.stdout!,
+    (line) => events.onLine('stdout', line),
+    () => {},
+  );
 
   const killGroup = (): void => {
     if (pid === undefined) return;

@@ -18,8 +18,16 @@ export function startThread(options: CarrierOptions, events: CarrierEvents): Wor
   });
   let error: unknown;
   let over = false;
-  const stderr = new OutputLines(worker.stderr, (line) => events.onLine('stderr', line), () => {});
-  new OutputLines(worker.stdout, (line) => events.onLine('stdout', line), () => {});
+  const stderr = new OutputLines(
+    worker.stderr,
+    (line) => events.onLine('stderr', line),
+    () => {},
+  );
+  new OutputLines(
+    worker.stdout,
+    (line) => events.onLine('stdout', line),
+    () => {},
+  );
   worker.on('error', (cause) => {
     error = cause;
   });

@@ -2,7 +2,7 @@
 // unanswered calls, the promise (made only when somebody waits), and what can be passed on.
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ObjectRef } from '../api/types.ts';
-import { Encoded, decodeAlone } from '../wire/index.ts';
+import { decodeAlone, Encoded } from '../wire/index.ts';
 
 export const PENDING = 0;
 export const VALUE = 1;
@@ -27,7 +27,9 @@ export interface PendingCall {
 const unobserved = new FinalizationRegistry<string>((what) => {
   process.stderr.write(`[sinkflex] a failed call was never awaited: ${what}\n`);
 });
-const borrowedGone = new FinalizationRegistry<{ keeper: Keeper; owner: number; id: number }>(({ keeper, owner, id }) => keeper.giveBack(owner, id));
+const borrowedGone = new FinalizationRegistry<{ keeper: Keeper; owner: number; id: number }>(({ keeper, owner, id }) =>
+  keeper.giveBack(owner, id),
+);
 
 export class Ref implements ObjectRef<unknown> {
   state = PENDING;
@@ -76,7 +78,7 @@ export class Ref implements ObjectRef<unknown> {
     this.value = error;
     this.#settle();
     if (this.#reject !== undefined) this.#reject(error);
-    else if (!this.#observed) unobserved.register(this, (error as Error).message ?? String(error), this);
+    else if (!this.#observed && !wanted(error)) unobserved.register(this, (error as Error).message ?? String(error), this);
   }
 
   #settle(): void {
@@ -175,6 +177,12 @@ export class Ref implements ObjectRef<unknown> {
   [Symbol.dispose](): void {
     this.release();
   }
+}
+
+/** Ends that somebody asked for need no report. */
+function wanted(error: unknown): boolean {
+  const { code, details } = error as { code?: unknown; details?: { reason?: unknown } };
+  return code === 'SINKFLEX_SHUT_DOWN' || details?.reason === 'killed' || details?.reason === 'shutdown';
 }
 
 function released(): RuntimeFailure {

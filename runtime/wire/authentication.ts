@@ -59,7 +59,8 @@ export function listenerSide(token: Buffer, self: number, hello: Buffer): Listen
     caller,
     reply: Buffer.concat([nonce, proof(token, 'listener', own, nonce, self)]),
     check(answer) {
-      if (!timingSafeEqual(answer, proof(token, 'caller', own, nonce, self))) throw refused(`a caller that says it is worker ${caller} does not know the token of this run`);
+      if (!timingSafeEqual(answer, proof(token, 'caller', own, nonce, self)))
+        throw refused(`a caller that says it is worker ${caller} does not know the token of this run`);
     },
   };
 }

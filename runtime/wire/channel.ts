@@ -57,7 +57,11 @@ export class Channel implements HeaderSink {
         try {
           this.#reader.push(chunk);
         } catch (error) {
-          this.close(error instanceof RuntimeFailure ? error : new RuntimeFailure('SINKFLEX_PROTOCOL', `the peer's frame does not decode: ${(error as Error).message}`));
+          this.close(
+            error instanceof RuntimeFailure
+              ? error
+              : new RuntimeFailure('SINKFLEX_PROTOCOL', `the peer's frame does not decode: ${(error as Error).message}`),
+          );
         }
       },
       () => this.#ended(),

@@ -92,7 +92,12 @@ function malformed(what: string): RuntimeFailure {
 for (const type of [typedArray, ArrayBuffer, DataView]) {
   addExtension({ Class: type, type: extension.array, pack: writeArray as never, unpack: readArray });
 }
-addExtension({ Class: Set, type: extension.set, write: (set: Set<unknown>) => [...set], read: (items: unknown) => new Set(items as unknown[]) });
+addExtension({
+  Class: Set,
+  type: extension.set,
+  write: (set: Set<unknown>) => [...set],
+  read: (items: unknown) => new Set(items as unknown[]),
+});
 
 /** Teaches the wire a class of ours: `write` to plain data, `read` back. */
 export function registerWireClass<T>(
@@ -114,7 +119,8 @@ const options = {
 
 function unserializable(error: unknown): RuntimeFailure {
   if (error instanceof RuntimeFailure) return error;
-  const reason = error instanceof RangeError && /stack/i.test(error.message) ? 'it is nested too deeply, or contains itself' : (error as Error).message;
+  const reason =
+    error instanceof RangeError && /stack/i.test(error.message) ? 'it is nested too deeply, or contains itself' : (error as Error).message;
   return new RuntimeFailure('SINKFLEX_NOT_SERIALIZABLE', `the value cannot be sent: ${reason}`, { cause: error });
 }
 

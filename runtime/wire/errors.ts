@@ -1,7 +1,16 @@
 // Errors as plain data, and back: code, name, message, the thrower's stack, cause, details. An error of ours comes back as its own
 // class; any other comes back as RemoteError with the same name, message and stack.
 import { isSinkflexError, SinkflexError } from '../../kernels/index.ts';
-import { ActorBusyError, ActorDiedError, ActorFailedError, CallAbortedError, CallTimeoutError, RemoteError, RuntimeFailure, runtimeErrorCodes } from '../api/errors.ts';
+import {
+  ActorBusyError,
+  ActorDiedError,
+  ActorFailedError,
+  CallAbortedError,
+  CallTimeoutError,
+  RemoteError,
+  RuntimeFailure,
+  runtimeErrorCodes,
+} from '../api/errors.ts';
 import { registerWireClass } from './codec.ts';
 
 /** [code | null, name, message, stack, has cause, cause, details | null] */
@@ -12,7 +21,8 @@ const MAX_CAUSES = 8;
 /** Values inside errors that cannot travel must not hide the error: they become text. */
 function presentable(value: unknown, depth: number): unknown {
   if (value instanceof Error) return { name: value.name, message: value.message };
-  if (value === null || typeof value === 'number' || typeof value === 'string' || typeof value === 'boolean' || value === undefined) return value;
+  if (value === null || typeof value === 'number' || typeof value === 'string' || typeof value === 'boolean' || value === undefined)
+    return value;
   if (depth > MAX_CAUSES) return String(value);
   if (Array.isArray(value)) return value.slice(0, 1000).map((item) => presentable(item, depth + 1));
   if (typeof value === 'object' && (Object.getPrototypeOf(value) === Object.prototype || Object.getPrototypeOf(value) === null)) {
@@ -30,7 +40,16 @@ function describe(value: unknown): string {
 }
 
 export function encodeError(error: unknown, depth = 0): ErrorData {
-  if (!(error instanceof Error)) return [null, 'Error', `a value that is no error was thrown: ${describe(error)}`, '', true, { value: presentable(error, depth + 1) }, null];
+  if (!(error instanceof Error))
+    return [
+      null,
+      'Error',
+      `a value that is no error was thrown: ${describe(error)}`,
+      '',
+      true,
+      { value: presentable(error, depth + 1) },
+      null,
+    ];
   const { name, message, stack, cause } = error as Error & { cause?: unknown };
   const code = isSinkflexError(error) ? error.code : null;
   let details: Record<string, unknown> | null = null;
@@ -72,7 +91,8 @@ export function decodeError(data: unknown): Error {
   } else {
     error = new RemoteError(String(name), String(message), options);
   }
-  if (typeof stack === 'string' && stack !== '') Object.defineProperty(error, 'stack', { value: stack, configurable: true, writable: true, enumerable: false });
+  if (typeof stack === 'string' && stack !== '')
+    Object.defineProperty(error, 'stack', { value: stack, configurable: true, writable: true, enumerable: false });
   return error;
 }
 

@@ -71,7 +71,10 @@ export class FrameReader {
     const sections = prefix.readUInt32LE(at + 8) * 8;
     const flags = prefix.readUInt32LE(at + 12);
     if (messages === 0 || messages > this.#limits.messageBytes || sections > this.#limits.sectionBytes || flags > FRESH) {
-      throw new RuntimeFailure('SINKFLEX_PROTOCOL', `the peer announced a frame of ${messages} + ${sections} bytes (flags ${flags}), beyond the limits`);
+      throw new RuntimeFailure(
+        'SINKFLEX_PROTOCOL',
+        `the peer announced a frame of ${messages} + ${sections} bytes (flags ${flags}), beyond the limits`,
+      );
     }
     return { messages, sections, fresh: flags === FRESH };
   }

@@ -20,6 +20,7 @@ class SocketTransport implements Transport {
   constructor(socket: Socket, early: Buffer) {
     this.#socket = socket;
     this.#early = early;
+    socket.on('error', () => {}); // 'close' follows; from here on, since the peer may go at any moment
     socket.pause();
   }
 
@@ -37,7 +38,6 @@ class SocketTransport implements Transport {
   open(onData: (chunk: Buffer) => void, onClose: () => void): void {
     const socket = this.#socket;
     socket.on('data', onData);
-    socket.on('error', () => {}); // 'close' follows
     socket.on('close', onClose);
     if (socket.destroyed) process.nextTick(onClose);
     else if (this.#early.length > 0) {
@@ -76,8 +76,12 @@ export function connect(folder: string, token: Buffer, self: number, peer: numbe
       socket.destroy();
       reject(error);
     };
-    const closed = (): void => fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `worker ${peer} closed the connection during the handshake`));
-    const timer = setTimeout(() => fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `worker ${peer} did not finish the handshake in time`)), HANDSHAKE_MS);
+    const closed = (): void =>
+      fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `worker ${peer} closed the connection during the handshake`));
+    const timer = setTimeout(
+      () => fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `worker ${peer} did not finish the handshake in time`)),
+      HANDSHAKE_MS,
+    );
     socket.once('error', fail);
     socket.once('close', closed);
     socket.once('connect', () => {
@@ -90,9 +94,10 @@ export function connect(folder: string, token: Buffer, self: number, peer: numbe
           return;
         }
         clearTimeout(timer);
+        const transport = new SocketTransport(socket, rest);
         socket.off('error', fail);
         socket.off('close', closed);
-        resolve(new SocketTransport(socket, rest));
+        resolve(transport);
       });
     });
   });
@@ -121,7 +126,10 @@ export function listen(
       socket.destroy();
       onRefused(error);
     };
-    const timer = setTimeout(() => refuse(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', 'a caller did not finish the handshake in time')), HANDSHAKE_MS);
+    const timer = setTimeout(
+      () => refuse(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', 'a caller did not finish the handshake in time')),
+      HANDSHAKE_MS,
+    );
     timer.unref();
     socket.once('close', () => clearTimeout(timer));
     handshake(socket, HELLO_BYTES, (hello) => {

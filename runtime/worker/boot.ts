@@ -55,8 +55,10 @@ export class WorkerLife {
       const definition = await loadDefinition(spec.module, spec.exportName, spec.definition);
       const args = decodeAlone(new Encoded(spec.args.header, spec.args.sections)) as unknown[];
       await host.start(definition.type as never, args);
+      if (this.#session.hosts.get(spec.actor) !== host) return; // stopped meanwhile
       this.#carrier.send({ t: 'started', actor: spec.actor, incarnation });
     } catch (error) {
+      if (this.#session.hosts.get(spec.actor) !== host) return;
       this.#ended(spec.actor, { t: 'ended', actor: spec.actor, incarnation, reason: 'constructor', error: encodeError(error) });
     }
   }

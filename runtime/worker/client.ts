@@ -1,6 +1,14 @@
 // An actor as one of its callers sees it: where it is, calls that wait for an address, calls whose answer was lost with its worker.
 import { performance } from 'node:perf_hooks';
-import { ActorBusyError, ActorDiedError, ActorFailedError, CallAbortedError, CallTimeoutError, type Death, RuntimeFailure } from '../api/errors.ts';
+import {
+  ActorBusyError,
+  ActorDiedError,
+  ActorFailedError,
+  CallAbortedError,
+  CallTimeoutError,
+  type Death,
+  RuntimeFailure,
+} from '../api/errors.ts';
 import type { CallOptions } from '../api/types.ts';
 import type { Place } from '../control/index.ts';
 import { Ref } from '../objects/index.ts';
@@ -23,14 +31,21 @@ class Guard {
   #client: ActorClient;
   #timer: NodeJS.Timeout | undefined;
   #signals: AbortSignal[] = [];
-  readonly #aborted = (): void => this.#client.abandon(this.#ref, new CallAbortedError(this.#client.describe(this.#ref.method), this.#ref.callId !== 0, this.#signals.find((s) => s.aborted)?.reason));
+  readonly #aborted = (): void =>
+    this.#client.abandon(
+      this.#ref,
+      new CallAbortedError(this.#client.describe(this.#ref.method), this.#ref.callId !== 0, this.#signals.find((s) => s.aborted)?.reason),
+    );
 
   constructor(ref: Ref, client: ActorClient, remainingMs: number, signals: AbortSignal[]) {
     this.#ref = ref;
     this.#client = client;
     this.#signals = signals;
     if (remainingMs > 0) {
-      this.#timer = setTimeout(() => client.abandon(ref, new CallTimeoutError(client.describe(ref.method), remainingMs, ref.callId !== 0)), remainingMs);
+      this.#timer = setTimeout(
+        () => client.abandon(ref, new CallTimeoutError(client.describe(ref.method), remainingMs, ref.callId !== 0)),
+        remainingMs,
+      );
     }
     for (const signal of signals) signal.addEventListener('abort', this.#aborted, { once: true });
   }
@@ -77,7 +92,8 @@ export class ActorClient {
     }
     const now = performance.now();
     let expiresAt = scope?.expiresAt ?? 0;
-    if (options?.timeoutMs !== undefined) expiresAt = expiresAt === 0 ? now + options.timeoutMs : Math.min(expiresAt, now + options.timeoutMs);
+    if (options?.timeoutMs !== undefined)
+      expiresAt = expiresAt === 0 ? now + options.timeoutMs : Math.min(expiresAt, now + options.timeoutMs);
     const signals: AbortSignal[] = [];
     if (options?.signal !== undefined) signals.push(options.signal);
     if (scope?.abortable) signals.push(scope.signal);
@@ -96,7 +112,10 @@ export class ActorClient {
     try {
       if (connection !== undefined && this.#waiting.length === 0) {
         if (connection.bytesInFlight > this.#session.maxInFlightBytes) {
-          throw new ActorBusyError(`${connection.bytesInFlight} bytes of calls to worker ${connection.peer} are unanswered (maxInFlightBytes); ${this.describe(method)} was not sent`, { actor: this.name });
+          throw new ActorBusyError(
+            `${connection.bytesInFlight} bytes of calls to worker ${connection.peer} are unanswered (maxInFlightBytes); ${this.describe(method)} was not sent`,
+            { actor: this.name },
+          );
         }
         this.#send(connection, ref, method, args, expiresAt, abortable);
         return;
@@ -175,7 +194,10 @@ export class ActorClient {
 
   #finalError(place: Place): Error {
     const data = place.death;
-    const death: Death = data === undefined ? { incarnation: place.incarnation, reason: 'killed', lastStderr: [] } : { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) };
+    const death: Death =
+      data === undefined
+        ? { incarnation: place.incarnation, reason: 'killed', lastStderr: [] }
+        : { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) };
     const own = death.reason === 'constructor' || (place.failed && place.restarts > 0);
     return own ? new ActorFailedError(this.name, death, place.restarts) : new ActorDiedError(this.name, death, false);
   }
@@ -219,7 +241,11 @@ export class ActorClient {
       this.#flush(connection);
       // Calls lost on an earlier connection to the very same incarnation cannot be answered any more.
       for (const ref of this.#lost.splice(0)) {
-        ref.reject(new RuntimeFailure('SINKFLEX_PROTOCOL', `the connection to ${this.name} was lost; the call may have run`, { details: { mayHaveRun: true } }));
+        ref.reject(
+          new RuntimeFailure('SINKFLEX_PROTOCOL', `the connection to ${this.name} was lost; the call may have run`, {
+            details: { mayHaveRun: true },
+          }),
+        );
       }
     };
     const open = this.#session.existing(place.worker);
@@ -240,7 +266,8 @@ export class ActorClient {
   #retry(place: Place): void {
     setTimeout(() => {
       const now = this.#place;
-      if (now?.status === 'alive' && now.incarnation === place.incarnation && this.#connection === undefined && !this.#session.closed) this.#open(now);
+      if (now?.status === 'alive' && now.incarnation === place.incarnation && this.#connection === undefined && !this.#session.closed)
+        this.#open(now);
     }, 50);
   }
 
@@ -265,7 +292,10 @@ export class ActorClient {
   /** Resolves when the actor is alive; rejects when it is dead. */
   async ready(timeoutMs: number | undefined): Promise<void> {
     const deadline = new Ref();
-    const timer = timeoutMs === undefined ? undefined : setTimeout(() => deadline.reject(new CallTimeoutError(`the constructor of ${this.name}`, timeoutMs, true)), timeoutMs);
+    const timer =
+      timeoutMs === undefined
+        ? undefined
+        : setTimeout(() => deadline.reject(new CallTimeoutError(`the constructor of ${this.name}`, timeoutMs, true)), timeoutMs);
     this.resolvePlace();
     const check = (): void => {
       const place = this.#place;

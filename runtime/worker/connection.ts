@@ -127,7 +127,8 @@ export class Connection implements ChannelHandler {
     ref.whenSettled(() => {
       if (this.closed) return;
       if (ref.state === VALUE) this.answer(call, ref.value);
-      else if (ref.state === RELEASED) this.fail(call, new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', 'the owner of the ref has released it'));
+      else if (ref.state === RELEASED)
+        this.fail(call, new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', 'the owner of the ref has released it'));
       else this.fail(call, ref.value);
     });
   }
@@ -140,7 +141,14 @@ export class Connection implements ChannelHandler {
     for (const ref of pending) {
       const client = ref.client as ActorClient | undefined;
       if (client !== undefined) client.lose(ref);
-      else ref.reject(new RuntimeFailure('SINKFLEX_OBJECT_LOST', `worker ${this.peer}, the owner of the value, is gone`, error === undefined ? {} : { cause: error }));
+      else
+        ref.reject(
+          new RuntimeFailure(
+            'SINKFLEX_OBJECT_LOST',
+            `worker ${this.peer}, the owner of the value, is gone`,
+            error === undefined ? {} : { cause: error },
+          ),
+        );
     }
   }
 }

@@ -3,7 +3,7 @@
 import { performance } from 'node:perf_hooks';
 import { ActorBusyError, ActorDiedError, CallAbortedError, type Death, RuntimeFailure } from '../api/errors.ts';
 import type { ActorSpec } from '../control/index.ts';
-import { FAILED, PENDING, Ref, RELEASED } from '../objects/index.ts';
+import { FAILED, PENDING, RELEASED, Ref } from '../objects/index.ts';
 import type { Connection } from './connection.ts';
 import { enter, leave, runInside, type Scope, type ScopeActor } from './scope.ts';
 
@@ -29,7 +29,15 @@ export class Task {
   readonly abortable: boolean;
   aborted = false;
 
-  constructor(host: ActorHost, connection: Connection, call: number, method: string, args: unknown[], expiresAt: number, abortable: boolean) {
+  constructor(
+    host: ActorHost,
+    connection: Connection,
+    call: number,
+    method: string,
+    args: unknown[],
+    expiresAt: number,
+    abortable: boolean,
+  ) {
     this.host = host;
     this.connection = connection;
     this.call = call;
@@ -113,7 +121,8 @@ export class ActorHost implements ScopeActor {
         if (typeof method === 'function') this.#methods.set(name, method as Method);
       }
       await (instance as Instance).start?.();
-      this.#instance = instance;
+      if (this.#ending === undefined) this.#instance = instance;
+      else await (instance as Instance).stop?.(); // killed meanwhile
     });
     this.#next();
   }
@@ -137,7 +146,8 @@ export class ActorHost implements ScopeActor {
     task.waiting = refs;
     const arrived = (ref: Ref, index: number): void => {
       if (ref.state === FAILED) task.failure ??= ref.value;
-      else if (ref.state === RELEASED) task.failure ??= new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', `argument ${index} of ${this.name}.${task.method}() was released`);
+      else if (ref.state === RELEASED)
+        task.failure ??= new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', `argument ${index} of ${this.name}.${task.method}() was released`);
       else task.args[index] = ref.read();
       if (ref.borrowed !== undefined) ref.release();
       task.waiting--;
@@ -207,7 +217,12 @@ export class ActorHost implements ScopeActor {
     }
     const method = this.#methods.get(task.method);
     if (method === undefined) {
-      task.fail(new RuntimeFailure('SINKFLEX_UNKNOWN_METHOD', `actor ${this.name} (${this.kind}) has no method ${JSON.stringify(task.method.slice(0, 100))}`));
+      task.fail(
+        new RuntimeFailure(
+          'SINKFLEX_UNKNOWN_METHOD',
+          `actor ${this.name} (${this.kind}) has no method ${JSON.stringify(task.method.slice(0, 100))}`,
+        ),
+      );
       return;
     }
     let result: unknown;

@@ -164,10 +164,15 @@ export class Session implements Keeper {
     const host = this.hosts.get(actor);
     if (host === undefined || host.incarnation !== incarnation) {
       const name = host?.name ?? String(actor);
-      connection.fail(call as number, new ActorDiedError(name, { incarnation: Number(incarnation), reason: 'exit', lastStderr: [] }, false));
+      connection.fail(
+        call as number,
+        new ActorDiedError(name, { incarnation: Number(incarnation), reason: 'exit', lastStderr: [] }, false),
+      );
       return;
     }
-    host.deliver(new Task(host, connection, call as number, method, args, remaining > 0 ? performance.now() + remaining : 0, abortable === 1));
+    host.deliver(
+      new Task(host, connection, call as number, method, args, remaining > 0 ? performance.now() + remaining : 0, abortable === 1),
+    );
   }
 
   // --- refs
@@ -185,7 +190,8 @@ export class Session implements Keeper {
     const { owner, id } = ref.borrowed!;
     this.connectionTo(owner).then(
       (connection) => connection.fetch(ref, id),
-      (error) => ref.reject(new RuntimeFailure('SINKFLEX_OBJECT_LOST', `worker ${owner}, the owner of the value, is gone`, { cause: error })),
+      (error) =>
+        ref.reject(new RuntimeFailure('SINKFLEX_OBJECT_LOST', `worker ${owner}, the owner of the value, is gone`, { cause: error })),
     );
   }
 
@@ -208,11 +214,14 @@ registerWireClass(
   Ref,
   (ref) => {
     lent?.push(ref);
-    return ref.borrowed === undefined ? [session().worker, session().loans.register(ref, session())] : [ref.borrowed.owner, ref.borrowed.id];
+    return ref.borrowed === undefined
+      ? [session().worker, session().loans.register(ref, session())]
+      : [ref.borrowed.owner, ref.borrowed.id];
   },
   (data) => {
     const [owner, id] = Array.isArray(data) ? (data as unknown[]) : [];
-    if (typeof owner !== 'number' || typeof id !== 'number') throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a ref that is none');
+    if (typeof owner !== 'number' || typeof id !== 'number')
+      throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a ref that is none');
     const here = session();
     if (owner === here.worker) {
       const own = here.loans.get(id);

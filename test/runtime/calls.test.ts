@@ -57,7 +57,11 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
   t.test(`isolation ${isolation}`, async (t) => {
     const counter = spawn(Counter, { isolation, args: [10], name: `counter-${isolation}` });
     const probe = spawn(Probe, { isolation, args: ['the label'], maxConcurrency: 4, name: `probe-${isolation}` });
-    await Promise.all([ready(counter), ready(probe)]);
+    const narrow = spawn(Probe, { isolation, maxPending: 2 });
+    const last = spawn(Probe, { isolation, maxConcurrency: 2 });
+    const broken = spawn(Broken, { isolation, args: ['cannot be'] });
+    const early = broken.never().catch((e: unknown) => e);
+    await Promise.all([counter, probe, narrow, last].map((actor) => ready(actor)));
 
     await t.test('where it runs, and who it is', async (t) => {
       const who = await probe.who();
@@ -89,8 +93,19 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
       const echoed = probe.echo({ list, array, map: new Map([['k', new Set([1])]]), none: undefined, big: 5n, date: new Date(7) });
       list.push(3);
       array[0] = 100;
-      t.same(await echoed, { list: [1, 2], array: Float32Array.of(1, 2, 3), map: new Map([['k', new Set([1])]]), none: undefined, big: 5n, date: new Date(7) });
-      for (const [sent, sum] of [[Float64Array.of(1, 2), 3], [new Float32Array(50_000).fill(0.5), 25_000], [Uint8Array.of(1, 2, 3), 6]] as const) {
+      t.same(await echoed, {
+        list: [1, 2],
+        array: Float32Array.of(1, 2, 3),
+        map: new Map([['k', new Set([1])]]),
+        none: undefined,
+        big: 5n,
+        date: new Date(7),
+      });
+      for (const [sent, sum] of [
+        [Float64Array.of(1, 2), 3],
+        [new Float32Array(50_000).fill(0.5), 25_000],
+        [Uint8Array.of(1, 2, 3), 6],
+      ] as const) {
         t.match(await probe.inspect(sent), { type: sent.constructor.name, aligned: true, sum, view: true });
       }
       const floats = await probe.floats(1000);
@@ -102,15 +117,26 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
 
     await t.test('errors keep code, name, message, stack, cause and details', async (t) => {
       const ours = await probe.fail('ours').catch((e: unknown) => e as Error & { code: string });
-      t.match(ours, { code: 'SINKFLEX_TEST', message: 'of ours', details: { at: [1, 2] }, cause: { name: 'RangeError', message: 'below' } });
+      t.match(ours, {
+        code: 'SINKFLEX_TEST',
+        message: 'of ours',
+        details: { at: [1, 2] },
+        cause: { name: 'RangeError', message: 'below' },
+      });
       t.match((ours as Error).stack, /ProbeActor\.fail/);
-      t.match(await probe.fail('system').catch((e: unknown) => e), { code: 'SINKFLEX_METHOD_FAILED', name: 'Error', message: 'no such file', details: { code: 'ENOENT', path: 'x' } });
+      t.match(await probe.fail('system').catch((e: unknown) => e), {
+        code: 'SINKFLEX_METHOD_FAILED',
+        name: 'Error',
+        message: 'no such file',
+        details: { code: 'ENOENT', path: 'x' },
+      });
       t.match(await probe.fail('plain').catch((e: unknown) => e), { name: 'TypeError', message: 'failed: plain' });
       t.match(await probe.fail('string').catch((e: unknown) => e), { code: 'SINKFLEX_METHOD_FAILED', cause: 'just a string' });
     });
 
     await t.test('handles and refs are arguments; refs arrive as values, in order', async (t) => {
-      const other = spawn(Counter, { isolation });
+      const other = counter;
+      await other.add(-(await other.get()));
       t.equal(await probe.addThrough(other, 5), 5);
       t.equal(await probe.addMany(other, 100), 100);
       t.equal(await other.get(), 105);
@@ -135,7 +161,6 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
       t.equal(await probe.readNested({ ref: put(1) }), 2, 'a nested ref arrives as a ref');
       const failing = probe.fail('for others');
       await t.rejects(Promise.resolve(other.add(failing as never)), { message: 'failed: for others' });
-      await kill(other);
     });
 
     await t.test('concurrency, mailbox, deadlines, aborts', async (t) => {
@@ -143,33 +168,32 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
       t.equal(await probe.open(), 3, 'three under way, a fourth still runs');
       await get(gates);
 
-      const narrow = spawn(Probe, { isolation, maxPending: 2 });
-      await ready(narrow);
       const running = narrow.block();
       const waiting = [narrow.label(), narrow.label()];
       const error = await narrow.label().catch((e: unknown) => e);
       t.ok(error instanceof ActorBusyError);
       t.match(error, { code: 'SINKFLEX_ACTOR_BUSY', details: { maxPending: 2, mayHaveRun: false } });
-      const expired = await withOptions(narrow, { timeoutMs: 30 }).block().catch((e: unknown) => e);
+      const expired = await withOptions(narrow, { timeoutMs: 30 })
+        .block()
+        .catch((e: unknown) => e);
       t.ok(expired instanceof ActorBusyError || expired instanceof CallTimeoutError);
       await kill(narrow);
       for (const ref of [running, ...waiting]) await t.rejects(Promise.resolve(ref), { code: 'SINKFLEX_ACTOR_DIED' });
 
-      const timeout = await withOptions(probe, { timeoutMs: 30 }).block().catch((e: unknown) => e);
+      const timeout = await withOptions(probe, { timeoutMs: 30 })
+        .block()
+        .catch((e: unknown) => e);
       t.ok(timeout instanceof CallTimeoutError);
       t.match(timeout, { details: { mayHaveRun: true } });
       await probe.open();
 
       // A deadline reaches through a call to the call inside it.
-      const sleepy = spawn(Counter, { isolation });
-      await ready(sleepy);
-      const nested = await withOptions(probe, { timeoutMs: 100 }).nest(sleepy, 5000).catch((e: unknown) => e);
+      const nested = await withOptions(probe, { timeoutMs: 100 })
+        .nest(counter, 500)
+        .catch((e: unknown) => e);
       t.match(nested, { code: 'SINKFLEX_CALL_TIMEOUT' });
-      await kill(sleepy);
 
       // So does an abort, and the callee at the end sees it.
-      const last = spawn(Probe, { isolation, maxConcurrency: 2 });
-      await ready(last);
       const controller = new AbortController();
       const aborted = withOptions(probe, { signal: controller.signal }).nestForAbort(last);
       const caught = aborted.catch((e: unknown) => e);
@@ -177,13 +201,13 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
       controller.abort();
       t.ok((await caught) instanceof CallAbortedError);
       while (!(await last.notes()).includes('aborted'));
-      await kill(last);
-      await t.rejects(Promise.resolve(withOptions(probe, { signal: controller.signal }).label()), { code: 'SINKFLEX_CALL_ABORTED', details: { mayHaveRun: false } });
+      await t.rejects(Promise.resolve(withOptions(probe, { signal: controller.signal }).label()), {
+        code: 'SINKFLEX_CALL_ABORTED',
+        details: { mayHaveRun: false },
+      });
     });
 
     await t.test('constructor failure, unknown method, spawn inside', async (t) => {
-      const broken = spawn(Broken, { isolation, args: ['cannot be'] });
-      const early = broken.never().catch((e: unknown) => e);
       const error = await ready(broken).catch((e: unknown) => e);
       t.ok(error instanceof ActorFailedError);
       t.match(error, { code: 'SINKFLEX_ACTOR_FAILED', cause: { name: 'RangeError', message: 'cannot be' } });
@@ -198,7 +222,7 @@ async function counterless(other: ActorHandle<typeof Counter>, by: ObjectRef<num
 }
 
 t.test('refs are lazy, released by hand, and waited for in groups', async (t) => {
-  const probe = spawn(Probe, { maxConcurrency: 8 });
+  const probe = spawn(Probe, { isolation: 'shared', maxConcurrency: 8 });
   await ready(probe);
   const unheard = probe.fail('nobody looks'); // no unhandled rejection
   const blocked = probe.block();
@@ -214,11 +238,10 @@ t.test('refs are lazy, released by hand, and waited for in groups', async (t) =>
   await t.rejects(Promise.resolve(value), { code: 'SINKFLEX_OBJECT_RELEASED' });
   await probe.open();
   t.equal(await blocked, 'opened');
-  await kill(probe);
 });
 
 t.test('handles look like nothing else', async (t) => {
-  const counter = spawn(Counter);
+  const counter = spawn(Counter, { isolation: 'shared' });
   t.equal((counter as { then?: unknown }).then, undefined);
   t.equal((counter as { toJSON?: unknown }).toJSON, undefined);
   t.equal((counter as { start?: unknown }).start, undefined);
@@ -228,17 +251,33 @@ t.test('handles look like nothing else', async (t) => {
 
 t.test('wrong use fails where it is written', async (t) => {
   t.throws(() => spawn({} as typeof Counter), { code: 'SINKFLEX_BAD_DEFINITION' });
-  t.throws(() => defineActor(import.meta.url, 'X', class { then(): void {} }), { code: 'SINKFLEX_BAD_DEFINITION' });
+  t.throws(
+    () =>
+      defineActor(
+        import.meta.url,
+        'X',
+        class {
+          toJSON(): void {}
+        },
+      ),
+    { code: 'SINKFLEX_BAD_DEFINITION' },
+  );
   t.throws(() => spawn(Counter, { maxConcurrency: 0 }), { code: 'SINKFLEX_BAD_OPTION' });
   t.throws(() => spawn(Counter, { isolation: 'vm' as 'thread' }), { code: 'SINKFLEX_BAD_OPTION' });
   t.throws(() => spawn(Counter, { isolation: 'thread', env: { A: '1' } }), { code: 'SINKFLEX_BAD_OPTION' });
   t.throws(() => currentActor(), { code: 'SINKFLEX_NOT_INITIALISED' });
   await t.rejects(init(), { code: 'SINKFLEX_ALREADY_INITIALISED' });
   t.equal(Counter.id, 'sinkflex/test/runtime/fixtures/actors#Counter');
-  const hidden = defineActor(import.meta.url, 'NotExported', class { ping(): void {} });
-  const error = await ready(spawn(hidden)).catch((e: unknown) => e);
+  const hidden = defineActor(
+    import.meta.url,
+    'NotExported',
+    class {
+      ping(): void {}
+    },
+  );
+  const error = await ready(spawn(hidden, { isolation: 'shared' })).catch((e: unknown) => e);
   t.match(error, { code: 'SINKFLEX_ACTOR_FAILED' });
-  const one = spawn(Counter, { name: 'only' });
+  const one = spawn(Counter, { name: 'only', isolation: 'shared' });
   t.throws(() => spawn(Counter, { name: 'only' }), { code: 'SINKFLEX_BAD_OPTION' });
   await kill(one);
   const env = spawn(Probe, { env: { SINKFLEX_TEST_VALUE: 'seen' } });

@@ -54,11 +54,13 @@ t.test('invariants of every history', (t) => {
           if (effect.incarnation !== life.incarnation) throw new Error('a start of another incarnation');
         }
         if (before === undefined) continue;
-        if (life.incarnation < before.incarnation || life.incarnation > before.incarnation + 1) throw new Error('incarnations count up by one');
+        if (life.incarnation < before.incarnation || life.incarnation > before.incarnation + 1)
+          throw new Error('incarnations count up by one');
         if (before.status === 'dead' && (life !== before || effects.length > 0)) throw new Error('death is final');
         const late = event !== undefined && event.type !== 'kill' && event.incarnation !== before.incarnation;
         if (late && (life !== before || effects.length > 0)) throw new Error('a late message was heard');
-        if (life.status !== before.status && !effects.some((effect) => effect.type === 'announce')) throw new Error('a change that nobody hears of');
+        if (life.status !== before.status && !effects.some((effect) => effect.type === 'announce'))
+          throw new Error('a change that nobody hears of');
         if (life.recent.length > before.recent.length || (life.restarts > before.restarts && before.intent === undefined)) {
           counted.push(now);
           const inWindow = counted.filter((at) => now - at < rules.windowMs).length;
