@@ -1,13 +1,13 @@
 // The table at the end of a run: before and after with their intervals, what they are measured against, times, and what to try next.
 import { existsSync } from 'node:fs';
 import { join, relative } from 'node:path';
-import type { TrainingResult } from '../actors/index.ts';
+import { bestFixedScript, type TrainingResult } from '../actors/index.ts';
 import { duration, interval, table, thousands } from './text.ts';
 
 export function finalTable(r: TrainingResult): string {
   const folder = relative(process.cwd(), r.folder) || r.folder;
   const { tasks, n, temperature } = r.validation;
-  const best = bestFixed(r);
+  const best = bestFixedScript(r.baselines);
   const scores: string[][] = [
     ['', `mean@${n}`, '95% interval'],
     ...(r.before === null ? [] : [['before GRPO', r.before.mean.toFixed(3), bracket(r.before)]]),
@@ -37,11 +37,6 @@ export function finalTable(r: TrainingResult): string {
     table(nextSteps(r, folder), { indent: '  ' }),
     '',
   ].join('\n');
-}
-
-/** The best of the fixed policies that are neither the expert nor doing nothing. */
-export function bestFixed(r: TrainingResult): TrainingResult['baselines'][number] | undefined {
-  return r.baselines.filter((b) => b.name !== 'do-nothing' && b.name !== 'expert').sort((a, b) => b.score - a.score)[0];
 }
 
 function nextSteps(r: TrainingResult, folder: string): string[][] {

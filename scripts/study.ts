@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
 import {
   atomicWrite,
+  bestFixedScript,
   type CurveSeries,
   checkOutput,
   drawCurve,
@@ -20,7 +21,6 @@ import {
 import { SinkflexError } from '../kernels/index.ts';
 import { CommandError } from './errors.ts';
 import { composeLaunch } from './launch.ts';
-import { bestFixed } from './report.ts';
 import { stopSignal } from './stop-signal.ts';
 import { duration, interval, table } from './text.ts';
 
@@ -143,7 +143,7 @@ function studyTable(runs: readonly SeedRun[]): string {
 
 /** Validation of every seed over the steps; intervals on the first and the last point. */
 export function studyCurve(runs: readonly SeedRun[], preset: string): string {
-  const best = runs[0] && bestFixed(runs[0].result);
+  const best = bestFixedScript(runs[0]?.result.baselines ?? []);
   return drawCurve({
     title: `Held-out score during GRPO, preset ${preset}, ${runs.length} seeds`,
     subtitle: `median ${median(runs.map((r) => r.result.before?.mean ?? Number.NaN)).toFixed(2)} before, ${median(runs.map((r) => r.result.after.mean)).toFixed(2)} after; bars are 95% intervals`,

@@ -29,6 +29,8 @@ export const PALETTE = ['#0b6e99', '#c1440e', '#3f7d20', '#7b4fa3', '#a6761d', '
 
 const WIDTH = 860;
 const HEIGHT = 480;
+/** White around letters that may stand on lines. */
+const HALO = 'paint-order="stroke" stroke="#fff" stroke-width="4"';
 const BOX = { left: 68, right: WIDTH - 24, top: 64, bottom: HEIGHT - 92 };
 
 export function drawCurve(curve: Curve): string {
@@ -91,8 +93,13 @@ function drawSeries(s: CurveSeries, px: (x: number) => number, py: (y: number) =
   const [first, last] = [points[0], points.at(-1)];
   if (!s.faint && first && last && first !== last) {
     out.push(
-      text(px(first.x) + 9, py(first.score.mean) - 8, first.score.mean.toFixed(2), `fill="${s.color}" font-weight="600"`),
-      text(px(last.x) - 9, py(last.score.mean) + 18, last.score.mean.toFixed(2), `text-anchor="end" fill="${s.color}" font-weight="600"`),
+      text(px(first.x) + 9, py(first.score.mean) + 18, first.score.mean.toFixed(2), `fill="${s.color}" font-weight="600" ${HALO}`),
+      text(
+        px(last.x) - 9,
+        py(last.score.mean) + 18,
+        last.score.mean.toFixed(2),
+        `text-anchor="end" fill="${s.color}" font-weight="600" ${HALO}`,
+      ),
     );
   }
   return out;

@@ -5,6 +5,7 @@ export { type CurveSeries, drawCurve, PALETTE } from './curve.ts';
 export { type PipelineErrorCode, pipelineErrorCodes } from './errors.ts';
 export { isTiming, type MetricRecord, readMetrics, SFT_STEP, TRAINING_STEP, withoutTimings } from './metrics.ts';
 export type { Baseline, Phase, ProgressEvent, ProgressListener, ProgressNumbers, TrainingOptions, TrainingResult } from './progress.ts';
+export { bestFixedScript } from './progress.ts';
 export { checkOutput, RunFolder } from './run-folder.ts';
 export { atomicWrite } from './run-folder-io.ts';
 export { type Interval, median } from './statistics.ts';

@@ -42,6 +42,14 @@ export interface Baseline {
   score: number;
 }
 
+/** Fixed policies that say where the scale begins and ends. */
+const SCALE: ReadonlySet<string> = new Set(['do-nothing', 'expert']);
+
+/** The best of the fixed scripts: a score that a policy without insight reaches. */
+export function bestFixedScript(baselines: readonly Baseline[]): Baseline | undefined {
+  return baselines.filter((b) => !SCALE.has(b.name)).sort((a, b) => b.score - a.score)[0];
+}
+
 /** What a finished run hands back. */
 export interface TrainingResult {
   /** Path of the run folder. */

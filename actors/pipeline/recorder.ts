@@ -6,7 +6,7 @@ import { type LedgerSnapshot, type Trajectory, TrajectoryStore, toRecord, trunca
 import type { TrainingConfig } from './config.ts';
 import { drawCurve, PALETTE } from './curve.ts';
 import { type MetricSink, openMetrics, readMetrics, SFT_STEP, TRAINING_STEP } from './metrics.ts';
-import type { Baseline, TrainingResult } from './progress.ts';
+import { type Baseline, bestFixedScript, type TrainingResult } from './progress.ts';
 import type { ActorRecord, RunFolder } from './run-folder.ts';
 import { type Interval, Rolling } from './statistics.ts';
 import type { Proxies } from './step-metrics.ts';
@@ -94,21 +94,22 @@ export class Recorder {
     const line = readMetrics(this.folder.file('metrics.jsonl'))
       .filter((r) => r['training/score_rolling'] !== undefined)
       .map((r) => ({ x: r[TRAINING_STEP]!, y: r['training/score_rolling']! }));
+    const best = bestFixedScript(baselines);
     this.folder.writeCurve(
       drawCurve({
-        title: `${this.#config.env.name}: validation score while training`,
+        title: `Learning curve: ${this.#config.env.name}`,
         subtitle: `seed ${this.#config.seed}, mode ${this.#config.mode}; mean@${this.#config.val.n} with 95% intervals on held-out tasks`,
         xLabel: 'GRPO step',
-        yLabel: 'score',
+        yLabel: 'score (1 = solved)',
         series: [
-          { label: 'training score (rolling)', color: PALETTE[1], line, faint: true },
+          { label: 'training tasks, rolling', color: PALETTE[1], line, faint: true },
           {
-            label: 'validation',
+            label: 'held-out tasks',
             color: PALETTE[0],
             points: [...this.#validations].sort((a, b) => a.step - b.step).map((v) => ({ x: v.step, score: v.score })),
           },
         ],
-        references: baselines.map((b) => ({ label: b.name, y: b.score })),
+        references: [...(best ? [{ label: `best fixed script (${best.name})`, y: best.score }] : []), { label: 'expert', y: 1 }],
       }),
     );
   }
