@@ -47,7 +47,7 @@ export function placeOf(actor: ActorRecord): Place {
 }
 
 export function unknownPlace(actor: number): Place {
-  return { actor, status: 'dead', incarnation: 0, worker: -1, name: `#${actor}`, failed: false, restarts: 0 };
+  return { actor, status: 'dead', incarnation: 0, worker: -1, name: '', failed: false, restarts: 0 };
 }
 
 export function infoOf(actor: ActorRecord): ActorInfo {

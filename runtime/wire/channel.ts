@@ -7,8 +7,10 @@ import { EMPTY } from './sections.ts';
 
 /** What carries the bytes: a socket, or a loop back into the same worker. */
 export interface Transport {
-  /** True when the bytes are no longer needed: the buffers may be written again. */
-  write(chunks: Buffer[]): boolean;
+  /** The receiver keeps the very buffers that are written. */
+  readonly handsOver: boolean;
+  /** True when the bytes are no longer needed: the buffers may be written again. `sent`: called when that is so, at once or later. */
+  write(chunks: Buffer[], sent?: () => void): boolean;
   /** Begins to deliver. */
   open(onData: (chunk: Buffer) => void, onClose: () => void): void;
   /** Ends the connection after what was written. */
@@ -30,7 +32,7 @@ export class Channel implements HeaderSink {
   closed = false;
   #transport: Transport;
   #handler: ChannelHandler;
-  #encoder = new Encoder();
+  #encoder: Encoder;
   #decoder = new Decoder();
   #reader: FrameReader;
   /** Prefix and messages of the frame being built. */
@@ -48,6 +50,7 @@ export class Channel implements HeaderSink {
     this.peer = peer;
     this.#transport = transport;
     this.#handler = handler;
+    this.#encoder = new Encoder(!transport.handsOver);
     this.#reader = new FrameReader((messages, sections, fresh) => this.#frame(messages, sections, fresh));
   }
 
@@ -107,7 +110,7 @@ export class Channel implements HeaderSink {
     const first = this.#block.subarray(0, this.#end);
     const chunks = sectionBytes > 0 ? [first, ...this.#encoder.sections.take()] : [first];
     this.#end = PREFIX_BYTES;
-    const reusable = this.#transport.write(chunks);
+    const reusable = this.#transport.write(chunks, sectionBytes > 0 ? this.#encoder.sections.takePooled() : undefined);
     if (!reusable || this.#block.length > EARLY_FLUSH * 2) this.#block = Buffer.allocUnsafeSlow(BLOCK);
   }
 

@@ -131,10 +131,14 @@ interface ReusedTarget extends Buffer {
 
 /** One direction of one connection. */
 export class Encoder {
-  readonly sections = new SectionWriter();
+  readonly sections: SectionWriter;
   /** The next frame must tell the peer to start with a new decoder. */
   fresh = true;
   #packr = new Packr({ ...options, sequential: true });
+
+  constructor(pooling: boolean) {
+    this.sections = new SectionWriter(pooling);
+  }
 
   /** Encodes after what `into` holds, and answers the new end. A failure leaves nothing behind but a new generation of the encoder. */
   encode(value: unknown, into: HeaderSink): void {

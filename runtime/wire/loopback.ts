@@ -3,6 +3,7 @@
 import type { Transport } from './channel.ts';
 
 class LoopbackEnd implements Transport {
+  readonly handsOver = true;
   other: LoopbackEnd | undefined;
   #onData: ((chunk: Buffer) => void) | undefined;
   #onClose: (() => void) | undefined;

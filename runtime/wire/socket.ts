@@ -24,12 +24,17 @@ class SocketTransport implements Transport {
     socket.pause();
   }
 
-  write(chunks: Buffer[]): boolean {
+  readonly handsOver = false;
+
+  write(chunks: Buffer[], sent?: () => void): boolean {
     const socket = this.#socket;
     if (chunks.length === 1) socket.write(chunks[0]!);
     else {
       socket.cork();
-      for (const chunk of chunks) socket.write(chunk);
+      const last = chunks.length - 1;
+      for (let i = 0; i < last; i++) socket.write(chunks[i]!);
+      if (sent === undefined) socket.write(chunks[last]!);
+      else socket.write(chunks[last]!, sent);
       socket.uncork();
     }
     return socket.writableLength === 0;

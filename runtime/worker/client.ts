@@ -194,10 +194,8 @@ export class ActorClient {
 
   #finalError(place: Place): Error {
     const data = place.death;
-    const death: Death =
-      data === undefined
-        ? { incarnation: place.incarnation, reason: 'killed', lastStderr: [] }
-        : { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) };
+    if (data === undefined) return new RuntimeFailure('SINKFLEX_UNKNOWN_ACTOR', `no actor of this run is ${this.name} (number ${this.id})`);
+    const death: Death = { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) };
     const own = death.reason === 'constructor' || (place.failed && place.restarts > 0);
     return own ? new ActorFailedError(this.name, death, place.restarts) : new ActorDiedError(this.name, death, false);
   }
@@ -205,7 +203,7 @@ export class ActorClient {
   placed(place: Place): void {
     if (this.#place !== undefined && place.incarnation < this.#place.incarnation) return;
     this.#place = place;
-    this.name = place.name;
+    if (place.name !== '') this.name = place.name;
     if (place.death !== undefined && this.#lost.length > 0) {
       const lost = this.#lost;
       const ended = place.death.incarnation;

@@ -13,6 +13,8 @@ export class Connection implements ChannelHandler {
   /** Unanswered calls and fetches of this worker. */
   #pending = new Map<number, Ref>();
   #next = 1;
+  /** Refs of the message that is being encoded. */
+  readonly #lent: Ref[] = [];
   /** Encoded bytes of unanswered calls. */
   bytesInFlight = 0;
   /** Calls of the peer that it can still abort. */
@@ -35,15 +37,18 @@ export class Connection implements ChannelHandler {
 
   /** Sends, and notes what refs the message lent to the peer. */
   send(message: unknown[]): number {
-    const lent: Ref[] = [];
+    const lent = this.#lent;
     const outer = collectRefs(lent);
     let bytes: number;
     try {
       bytes = this.channel.send(message);
+    } catch (error) {
+      lent.length = 0;
+      throw error;
     } finally {
       collectRefs(outer);
     }
-    for (const ref of lent) this.session.lend(ref, this.peer);
+    if (lent.length > 0) for (const ref of lent.splice(0)) this.session.lend(ref, this.peer);
     return bytes;
   }
 

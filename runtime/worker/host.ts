@@ -206,13 +206,12 @@ export class ActorHost implements ScopeActor {
 
   #run(task: Task): void {
     if (task.connection.closed) return; // nobody waits for it any more
-    const what = (): string => `${this.name}.${task.method}()`;
     if (task.failure !== undefined) {
       task.fail(task.failure);
       return;
     }
     if (task.aborted || (task.expiresAt > 0 && performance.now() >= task.expiresAt)) {
-      task.fail(new CallAbortedError(what(), false));
+      task.fail(new CallAbortedError(`${this.name}.${task.method}()`, false));
       return;
     }
     const method = this.#methods.get(task.method);

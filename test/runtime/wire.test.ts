@@ -29,7 +29,7 @@ import {
 function record(): { transport: Transport; bytes: () => Buffer } {
   const chunks: Buffer[] = [];
   return {
-    transport: { write: (parts) => chunks.push(...parts.map((part) => Buffer.from(part))) > 0, open() {}, close() {} },
+    transport: { handsOver: false, write: (parts) => chunks.push(...parts.map((part) => Buffer.from(part))) > 0, open() {}, close() {} },
     bytes: () => Buffer.concat(chunks),
   };
 }
@@ -38,7 +38,7 @@ function receive(bytes: Buffer, cuts: number[]): { messages: unknown[][]; error:
   const messages: unknown[][] = [];
   let error: Error | undefined;
   let deliver: (chunk: Buffer) => void = () => {};
-  const transport: Transport = { write: () => true, open: (onData) => (deliver = onData), close() {} };
+  const transport: Transport = { handsOver: false, write: () => true, open: (onData) => (deliver = onData), close() {} };
   const channel = new Channel(1, transport, {
     onMessage: (_, message) => void messages.push(message),
     onClose: (_, cause) => (error = cause),
