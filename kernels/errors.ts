@@ -32,7 +32,7 @@ export const kernelErrorCodes = {
   SINKFLEX_ENGINE_BUSY: 'Await the passes that are under way first.',
   SINKFLEX_ENGINE_NOTHING_KEPT: 'Call forward with keep: true before backward.',
   SINKFLEX_ENGINE_NOT_FINITE:
-    'The gradients are infinite or NaN; weights and moments are unchanged: zeroGradients, and look at the loss or the learning rate.',
+    'Gradients or logits are infinite or NaN. A refused optimizerStep changed nothing: zeroGradients, and look at the loss or the learning rate. Generation: restore an earlier version.',
   SINKFLEX_SEQUENCE_CLOSED: 'The sequence was closed, or never opened: openSequence gives a new one.',
   SINKFLEX_SEQUENCE_BUSY: 'A sequence takes one generate at a time: await the previous one.',
   SINKFLEX_INTERNAL: 'A bug in SinkFlex: please report it with the message.',

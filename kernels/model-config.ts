@@ -186,6 +186,7 @@ export function parseModelConfig(json: unknown): ModelConfig {
   if (config.num_experts_per_tok > config.num_local_experts) {
     throw invalid('num_experts_per_tok', `at most num_local_experts (${config.num_local_experts})`, config.num_experts_per_tok);
   }
+  if (config.num_experts_per_tok > 16) throw unsupported('num_experts_per_tok', config.num_experts_per_tok, 'up to 16 are');
   if (c.eos_token_id != null) {
     const ids: unknown[] = Array.isArray(c.eos_token_id) ? c.eos_token_id : [c.eos_token_id];
     if (!ids.every((id): id is number => Number.isInteger(id)))

@@ -1,5 +1,6 @@
 // What the files of addon/ share: the init function of each exported class, and how C++ errors become JavaScript ones.
-// The glue holds no process-wide JavaScript handles: the addon is loaded once for each environment (main thread and workers).
+// The glue holds no process-wide JavaScript handles: the addon is loaded once for each environment (main thread and
+// workers).
 #ifndef SINKFLEX_ADDON_H
 #define SINKFLEX_ADDON_H
 
@@ -25,8 +26,8 @@ inline Napi::Error make_error(Napi::Env env, const std::string& code, const std:
   return error;
 }
 
-// Runs `body`; a sinkflex::Error (or any std::exception) becomes a JavaScript error with its code. No C++ exception of ours crosses
-// the boundary; a Napi::Error passes through, node-addon-api converts it.
+// Runs `body`; a sinkflex::Error (or any std::exception) becomes a JavaScript error with its code. No C++ exception of
+// ours crosses the boundary; a Napi::Error passes through, node-addon-api converts it.
 template <typename Body>
 auto guard(Napi::Env env, Body&& body) -> decltype(body()) {
   try {

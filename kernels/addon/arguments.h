@@ -78,10 +78,18 @@ Span<T> array_of(const Napi::Value& value, const std::string& name, const char* 
   return {array.Data(), array.ElementLength()};
 }
 
-inline Span<int32_t> int32s_of(const Napi::Value& v, const std::string& name) { return array_of<int32_t>(v, name, "an Int32Array"); }
-inline Span<float> floats_of(const Napi::Value& v, const std::string& name) { return array_of<float>(v, name, "a Float32Array"); }
-inline Span<uint8_t> bytes_of(const Napi::Value& v, const std::string& name) { return array_of<uint8_t>(v, name, "a Uint8Array"); }
-inline Span<double> doubles_of(const Napi::Value& v, const std::string& name) { return array_of<double>(v, name, "a Float64Array"); }
+inline Span<int32_t> int32s_of(const Napi::Value& v, const std::string& name) {
+  return array_of<int32_t>(v, name, "an Int32Array");
+}
+inline Span<float> floats_of(const Napi::Value& v, const std::string& name) {
+  return array_of<float>(v, name, "a Float32Array");
+}
+inline Span<uint8_t> bytes_of(const Napi::Value& v, const std::string& name) {
+  return array_of<uint8_t>(v, name, "a Uint8Array");
+}
+inline Span<double> doubles_of(const Napi::Value& v, const std::string& name) {
+  return array_of<double>(v, name, "a Float64Array");
+}
 
 }  // namespace sinkflex
 #endif

@@ -1,5 +1,5 @@
-// sinkAttention and sinkAttentionBackward over plain arrays: one operator call each, on the caller. For the golden fixtures, for benches and
-// for people who want the operator alone; the engine does not come by here.
+// sinkAttention and sinkAttentionBackward over plain arrays: one operator call each, on the caller. For the golden
+// fixtures, for benches and for people who want the operator alone; the engine does not come by here.
 #include <cmath>
 #include <cstdlib>
 
@@ -24,7 +24,8 @@ struct AttentionInputs {
 // A stream for one call.
 class CallStream {
  public:
-  CallStream(const sfx_backend* backend, int32_t threads) : backend_(backend), stream_(backend->stream_create(threads)) {}
+  CallStream(const sfx_backend* backend, int32_t threads)
+      : backend_(backend), stream_(backend->stream_create(threads)) {}
   ~CallStream() { backend_->stream_destroy(stream_); }
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;
@@ -38,7 +39,9 @@ class CallStream {
 const sfx_backend* backend_here() {
   const char* isa = std::getenv("SINKFLEX_CPU");
   const sfx_backend* backend = sfx_cpu_backend(isa && *isa ? isa : nullptr);
-  if (!backend) throw Error("SINKFLEX_CPU_UNSUPPORTED", std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
+  if (!backend)
+    throw Error("SINKFLEX_CPU_UNSUPPORTED",
+                std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
   return backend;
 }
 
@@ -89,10 +92,12 @@ Napi::Value forward(const Napi::CallbackInfo& info) {
     const sfx_backend* b = backend_here();
     const AttentionInputs x = read_inputs(object_of(info[0], "options"));
     Napi::Object result = Napi::Object::New(env);
-    const Output out = make_output(env, result, "out", x.n * x.heads * x.head_dim), lse = make_output(env, result, "lse", x.n * x.heads);
+    const Output out = make_output(env, result, "out", x.n * x.heads * x.head_dim),
+                 lse = make_output(env, result, "lse", x.n * x.heads);
     sfx_tensor o = view(out.data, {x.n, x.heads, x.head_dim});
     const CallStream stream(b, x.threads);
-    check(b, b->attention_forward(stream.get(), &x.q, &x.k, &x.v, x.sink, x.cu, x.segments, &x.mask, &o, lse.data), "attention_forward");
+    check(b, b->attention_forward(stream.get(), &x.q, &x.k, &x.v, x.sink, x.cu, x.segments, &x.mask, &o, lse.data),
+          "attention_forward");
     check(b, b->synchronize(stream.get()), "synchronize");
     return result;
   });
@@ -115,8 +120,8 @@ Napi::Value backward(const Napi::CallbackInfo& info) {
                dvt = view(dv.data, {x.n, x.kv_heads, x.head_dim});
     const CallStream stream(b, x.threads);
     check(b,
-          b->attention_backward(stream.get(), &dout, &x.q, &x.k, &x.v, x.sink, &out, lse, x.cu, x.segments, &x.mask, &dqt, &dkt, &dvt,
-                                x.sink ? dsink.data : nullptr),
+          b->attention_backward(stream.get(), &dout, &x.q, &x.k, &x.v, x.sink, &out, lse, x.cu, x.segments, &x.mask,
+                                &dqt, &dkt, &dvt, x.sink ? dsink.data : nullptr),
           "attention_backward");
     check(b, b->synchronize(stream.get()), "synchronize");
     return result;

@@ -102,9 +102,10 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
     segment_ = UnwrapSegment(info[0]);
     config_ = read_config(object_of(info[1], "config"));
     const Napi::Object layout = object_of(info[2], "layout");
-    parameters_ = std::make_shared<const Parameters>(config_, read_tensors(layout.Get("tensors")),
-                                                     integer_of(layout.Get("dataStart"), "layout.dataStart", 0, int64_t{1} << 40),
-                                                     integer_of(layout.Get("dataBytes"), "layout.dataBytes", 0, int64_t{1} << 52));
+    parameters_ = std::make_shared<const Parameters>(
+        config_, read_tensors(layout.Get("tensors")),
+        integer_of(layout.Get("dataStart"), "layout.dataStart", 0, int64_t{1} << 40),
+        integer_of(layout.Get("dataBytes"), "layout.dataBytes", 0, int64_t{1} << 52));
     if (static_cast<uint64_t>(parameters_->data_start() + parameters_->data_bytes()) > segment_->slot_bytes())
       throw Error("SINKFLEX_STORE_MISMATCH", "the store's slots hold " + std::to_string(segment_->slot_bytes()) +
                                                  " bytes, the model's image needs " +
@@ -112,20 +113,25 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
     const Napi::Object options = object_of(info[3], "options");
     threads_ = static_cast<int32_t>(integer_of(options.Get("threads"), "threads", 1, 1024));
     scheduler_options_.threads = threads_;
-    scheduler_options_.max_sequences = static_cast<int32_t>(integer_of(options.Get("maxSequences"), "maxSequences", 1, 1 << 16));
+    scheduler_options_.max_sequences =
+        static_cast<int32_t>(integer_of(options.Get("maxSequences"), "maxSequences", 1, 1 << 16));
     scheduler_options_.max_sequence_tokens =
         static_cast<int32_t>(integer_of(options.Get("maxSequenceTokens"), "maxSequenceTokens", 2, 1 << 24));
-    scheduler_options_.prefill_rows = static_cast<int32_t>(integer_of(options.Get("prefillRows"), "prefillRows", 1, 1 << 16));
+    scheduler_options_.prefill_rows =
+        static_cast<int32_t>(integer_of(options.Get("prefillRows"), "prefillRows", 1, 1 << 16));
     const char* isa = std::getenv("SINKFLEX_CPU");
     backend_ = sfx_cpu_backend(isa && *isa ? isa : nullptr);
     if (!backend_)
-      throw Error("SINKFLEX_CPU_UNSUPPORTED", std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
-    if (backend_->version != SFX_BACKEND_VERSION) throw Error("SINKFLEX_ADDON_MISMATCH", "the compute backend is of another version");
+      throw Error("SINKFLEX_CPU_UNSUPPORTED",
+                  std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
+    if (backend_->version != SFX_BACKEND_VERSION)
+      throw Error("SINKFLEX_ADDON_MISMATCH", "the compute backend is of another version");
   });
   const napi_status status =
-      napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "sinkflex engine"), 0, 1, nullptr, nullptr, this,
-                                      &EngineWrap::CallJs, &announcer_);
-  if (status != napi_ok) throw make_error(env, "SINKFLEX_INTERNAL", "the engine could not make its thread-safe function");
+      napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "sinkflex engine"), 0, 1, nullptr,
+                                      nullptr, this, &EngineWrap::CallJs, &announcer_);
+  if (status != napi_ok)
+    throw make_error(env, "SINKFLEX_INTERNAL", "the engine could not make its thread-safe function");
   napi_unref_threadsafe_function(env, announcer_);
   // Added after the function's own hook, so it runs before it.
   napi_add_env_cleanup_hook(env, &EngineWrap::CleanupHook, this);
@@ -167,7 +173,8 @@ Trainer& EngineWrap::NeedTrainer() {
 
 Scheduler& EngineWrap::NeedScheduler() {
   if (!scheduler_)
-    scheduler_ = std::make_unique<Scheduler>(backend_, config_, parameters_, segment_, scheduler_options_, [this] { Announce(); });
+    scheduler_ = std::make_unique<Scheduler>(backend_, config_, parameters_, segment_, scheduler_options_,
+                                             [this] { Announce(); });
   return *scheduler_;
 }
 
@@ -231,7 +238,8 @@ void EngineWrap::Settle(Napi::Env env, uint64_t ticket, const Build& build, std:
 }
 
 void EngineWrap::RejectAll(Napi::Env env) {
-  for (auto& [ticket, p] : pending_) p.deferred.Reject(make_error(env, "SINKFLEX_ENGINE_DISPOSED", "the engine was disposed").Value());
+  for (auto& [ticket, p] : pending_)
+    p.deferred.Reject(make_error(env, "SINKFLEX_ENGINE_DISPOSED", "the engine was disposed").Value());
   pending_.clear();
   open_tasks_ = 0;
 }

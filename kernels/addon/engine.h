@@ -1,8 +1,10 @@
-// The native Engine class: owns the trainer and the scheduler, and settles their promises on the loop of the environment that made it.
+// The native Engine class: owns the trainer and the scheduler, and settles their promises on the loop of the
+// environment that made it.
 //
-// Threads: a scheduler thread (generation) and a task thread (passes), both started at first use. They announce finished work through one
-// thread-safe function. Its callback, like everything else that touches JavaScript, runs on the loop. The environment's cleanup hook joins
-// both threads before the function goes away; the object keeps itself alive while a promise is open.
+// Threads: a scheduler thread (generation) and a task thread (passes), both started at first use. They announce
+// finished work through one thread-safe function. Its callback, like everything else that touches JavaScript, runs on
+// the loop. The environment's cleanup hook joins both threads before the function goes away; the object keeps itself
+// alive while a promise is open.
 #ifndef SINKFLEX_ADDON_ENGINE_H
 #define SINKFLEX_ADDON_ENGINE_H
 
@@ -61,7 +63,8 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   // Registers an open promise; returns its ticket.
   uint64_t Open(Pending pending);
   Napi::Value Post(Napi::Env env, std::function<void()> work, Build build, Napi::ObjectReference kept = {});
-  void Settle(Napi::Env env, uint64_t ticket, const Build& build, std::exception_ptr error);  // without `build`: the pending one's
+  void Settle(Napi::Env env, uint64_t ticket, const Build& build,
+              std::exception_ptr error);  // without `build`: the pending one's
   void RejectAll(Napi::Env env);
   void HoldLoop();     // a promise is open: keep the loop and this object alive
   void ReleaseLoop();  // none is
@@ -86,7 +89,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   int64_t open_tasks_ = 0;
   bool held_ = false, disposed_ = false, torn_down_ = false;
   napi_threadsafe_function announcer_ = nullptr;
-  std::thread stopper_;                  // dispose() joins the threads away from the loop
+  std::thread stopper_;  // dispose() joins the threads away from the loop
   std::atomic<bool> stopped_{false};
   std::vector<Napi::Promise::Deferred> disposals_;
 };

@@ -15,16 +15,21 @@ Napi::Value copied(Napi::Env env, const std::vector<T>& from) {
 
 const char* name_of(StopReason reason) {
   switch (reason) {
-    case StopReason::kStop: return "stop";
-    case StopReason::kLength: return "length";
-    case StopReason::kContext: return "context";
-    default: return "aborted";
+    case StopReason::kStop:
+      return "stop";
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kContext:
+      return "context";
+    default:
+      return "aborted";
   }
 }
 
 }  // namespace
 
-// generate(slot, tokens, maxNewTokens, stopTokens: Int32Array, temperature, topK, topP, key: Uint32 x 4 as Float64Array)
+// generate(slot, tokens, maxNewTokens, stopTokens: Int32Array, temperature, topK, topP, key: Uint32 x 4 as
+// Float64Array)
 Napi::Value EngineWrap::Generate(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {

@@ -1,5 +1,5 @@
-// writeImage: fill a fresh slot of a store from JavaScript and publish it, all in one call. For what happens once (initialisation, reading a
-// checkpoint); the optimiser publishes from its own thread.
+// writeImage: fill a fresh slot of a store from JavaScript and publish it, all in one call. For what happens once
+// (initialisation, reading a checkpoint); the optimiser publishes from its own thread.
 #include "../memory/versioned_segment.h"
 #include "arguments.h"
 #include "engine.h"

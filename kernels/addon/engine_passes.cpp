@@ -1,4 +1,5 @@
-// Packed passes and the optimiser: each call becomes a task of the engine's task thread; they run in the order of the calls.
+// Packed passes and the optimiser: each call becomes a task of the engine's task thread; they run in the order of the
+// calls.
 #include "arguments.h"
 #include "engine.h"
 
@@ -38,7 +39,8 @@ Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
       if (cu.data[i] < cu.data[i - 1]) throw bad_argument("cuSeqlens", "ascending from 0 to the number of tokens");
     for (size_t i = 0; i < ids.size; ++i)
       if (ids.data[i] < 0 || ids.data[i] >= config_.vocab)
-        throw bad_argument("ids[" + std::to_string(i) + "] = " + std::to_string(ids.data[i]), "from 0 to " + std::to_string(config_.vocab - 1));
+        throw bad_argument("ids[" + std::to_string(i) + "] = " + std::to_string(ids.data[i]),
+                           "from 0 to " + std::to_string(config_.vocab - 1));
     auto batch = std::make_shared<PackedBatch>();
     batch->ids.assign(ids.data, ids.data + ids.size);
     batch->cu_seqlens.assign(cu.data, cu.data + cu.size);
@@ -84,12 +86,12 @@ Napi::Value EngineWrap::Backward(const Napi::CallbackInfo& info) {
       dentropy->assign(e.data, e.data + e.size);
     }
     Trainer* trainer = &NeedTrainer();
-    return Post(
-        env,
-        [=] {
-          trainer->backward(dlogprobs->data(), dentropy->empty() ? nullptr : dentropy->data(), static_cast<int64_t>(dlogprobs->size()));
-        },
-        {});
+    return Post(env,
+                [=] {
+                  trainer->backward(dlogprobs->data(), dentropy->empty() ? nullptr : dentropy->data(),
+                                    static_cast<int64_t>(dlogprobs->size()));
+                },
+                {});
   });
 }
 
@@ -126,7 +128,8 @@ Napi::Value EngineWrap::OptimizerStep(const Napi::CallbackInfo& info) {
     StepOptions s;
     auto range = [&](const char* key, double low, double below) {
       const double value = number_of(o.Get(key), key);
-      if (!(value >= low && value < below)) throw bad_argument(key, "from " + std::to_string(low) + " to below " + std::to_string(below));
+      if (!(value >= low && value < below))
+        throw bad_argument(key, "from " + std::to_string(low) + " to below " + std::to_string(below));
       return value;
     };
     s.lr = range("lr", 0, 1e9);

@@ -10,7 +10,8 @@ constexpr double kPi = 3.14159265358979323846;
 
 // The (fractional) pair index whose wavelength makes `rotations` turns within the original context.
 double correction_index(const RopeOptions& o, int64_t head_dim, double rotations) {
-  return static_cast<double>(head_dim) * std::log(o.original_positions / (rotations * 2 * kPi)) / (2 * std::log(o.theta));
+  return static_cast<double>(head_dim) * std::log(o.original_positions / (rotations * 2 * kPi)) /
+         (2 * std::log(o.theta));
 }
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The shape of a gpt-oss model as the passes need it, and the rotary tables. kernels/model-config.ts reads and validates config.json;
-// numbers arrive here checked.
+// The shape of a gpt-oss model as the passes need it, and the rotary tables. kernels/model-config.ts reads and
+// validates config.json; numbers arrive here checked.
 #ifndef SINKFLEX_MODEL_CONFIG_H
 #define SINKFLEX_MODEL_CONFIG_H
 
@@ -29,11 +29,13 @@ struct Config {
   int64_t kv_width() const { return kv_heads * head_dim; }
 };
 
-// Inverse frequencies [D/2] of the half-split rotary embedding, with YaRN's blend of interpolated and original frequencies.
+// Inverse frequencies [D/2] of the half-split rotary embedding, with YaRN's blend of interpolated and original
+// frequencies.
 std::vector<double> inverse_frequencies(const RopeOptions& options, int64_t head_dim);
 
 // cosine and sine [positions, D/2], from double precision, with the attention factor applied. Fills rows [from, to).
-void fill_rotary_tables(const RopeOptions& options, int64_t head_dim, int64_t from, int64_t to, float* cosine, float* sine);
+void fill_rotary_tables(const RopeOptions& options, int64_t head_dim, int64_t from, int64_t to, float* cosine,
+                        float* sine);
 
 }  // namespace sinkflex
 #endif

@@ -1,4 +1,5 @@
-// The one exception type of the native code: a stable SINKFLEX_ code and a message. The glue turns it into a JavaScript error.
+// The one exception type of the native code: a stable SINKFLEX_ code and a message. The glue turns it into a JavaScript
+// error.
 #ifndef SINKFLEX_MODEL_ERROR_H
 #define SINKFLEX_MODEL_ERROR_H
 

@@ -57,7 +57,8 @@ class File {
 
 }  // namespace
 
-void write_moments(const std::string& path, const std::string& header, const uint8_t* m, const uint8_t* v, int64_t section_bytes, int64_t step) {
+void write_moments(const std::string& path, const std::string& header, const uint8_t* m, const uint8_t* v,
+                   int64_t section_bytes, int64_t step) {
   const std::string part = path + ".part-" + std::to_string(::getpid());
   try {
     File file(part, O_WRONLY | O_CREAT | O_TRUNC);

@@ -7,10 +7,15 @@ namespace sinkflex {
 
 #define CALL(op, ...) check(b, b->op(stream_, __VA_ARGS__), #op)
 
-PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& c, int64_t max_rows, int64_t max_sequences,
-                     int64_t max_tokens)
-    : backend_(backend), stream_(stream), config_(c), max_rows_(max_rows), max_pages_((max_tokens + kPageTokens - 1) / kPageTokens),
-      pages_(max_pages_ * max_sequences), options_(static_cast<size_t>(max_rows)) {
+PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& c, int64_t max_rows,
+                     int64_t max_sequences, int64_t max_tokens)
+    : backend_(backend),
+      stream_(stream),
+      config_(c),
+      max_rows_(max_rows),
+      max_pages_((max_tokens + kPageTokens - 1) / kPageTokens),
+      pages_(max_pages_ * max_sequences),
+      options_(static_cast<size_t>(max_rows)) {
   const int64_t n = max_rows, half = c.head_dim / 2;
   arena_.plan(backend, [&](Arena& a) {
     ids_ = a.take<int32_t>(n);
@@ -39,7 +44,8 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
   tables_ = Block(backend, 2 * positions * half * static_cast<int64_t>(sizeof(float)));
   cosine_ = view(tables_.floats(), {positions, half});
   sine_ = view(tables_.floats() + positions * half, {positions, half});
-  fill_rotary_tables(c.rope, c.head_dim, 0, positions, static_cast<float*>(cosine_.data), static_cast<float*>(sine_.data));
+  fill_rotary_tables(c.rope, c.head_dim, 0, positions, static_cast<float*>(cosine_.data),
+                     static_cast<float*>(sine_.data));
 }
 
 void PagedPass::run(const Weights& weights) {
@@ -80,8 +86,8 @@ void PagedPass::run(const Weights& weights) {
     CALL(rms_norm_forward, &x, &w.post_norm, c.eps, &normed, rstd_);
     CALL(linear_forward, &normed, &w.router, optional(w.router_bias), 0, &logits);
     CALL(router_forward, &logits, top_k, expert_index_, expert_weight_);
-    CALL(moe_forward, &normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias, c.swiglu_limit,
-         &x, nullptr);
+    CALL(moe_forward, &normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
+         c.swiglu_limit, &x, nullptr);
   }
   if (draws_ > 0) {
     const int64_t row_bytes = h * static_cast<int64_t>(sizeof(float));

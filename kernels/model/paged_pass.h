@@ -1,5 +1,6 @@
-// One step of generation: rows of many sequences (one for a sequence that decodes, a chunk for one that reads its prompt) through the model
-// over a paged key/value cache, then one token drawn for each row that is at its end. Buffers are made once; a step allocates nothing.
+// One step of generation: rows of many sequences (one for a sequence that decodes, a chunk for one that reads its
+// prompt) through the model over a paged key/value cache, then one token drawn for each row that is at its end. Buffers
+// are made once; a step allocates nothing.
 #ifndef SINKFLEX_MODEL_PAGED_PASS_H
 #define SINKFLEX_MODEL_PAGED_PASS_H
 
@@ -15,8 +16,8 @@ class PagedPass {
   static constexpr int64_t kPageTokens = 64;  // equals the key tile of the attention operators
 
   // Every sequence owns ceil(max_tokens / 64) pages of each layer, reserved here.
-  PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& config, int64_t max_rows, int64_t max_sequences,
-            int64_t max_tokens);
+  PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& config, int64_t max_rows,
+            int64_t max_sequences, int64_t max_tokens);
 
   // The rows of the next step; those of one sequence are consecutive and ascending in position.
   void clear() {

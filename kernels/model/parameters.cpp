@@ -68,9 +68,12 @@ sfx_tensor Parameters::at(const void* data, int index) const {
   const TensorSpec& t = tensors_[static_cast<size_t>(index)];
   const uint8_t* p = static_cast<const uint8_t*>(data) + t.offset;
   switch (t.shape.size()) {
-    case 1: return view(p, {t.shape[0]});
-    case 2: return view(p, {t.shape[0], t.shape[1]});
-    default: return view(p, {t.shape[0], t.shape[1], t.shape[2]});
+    case 1:
+      return view(p, {t.shape[0]});
+    case 2:
+      return view(p, {t.shape[0], t.shape[1]});
+    default:
+      return view(p, {t.shape[0], t.shape[1], t.shape[2]});
   }
 }
 

@@ -1,5 +1,5 @@
-// The parameters of a model inside one slot (a safetensors image): which tensor lies where, and views of them for the passes.
-// Gradients and moments use the same offsets in buffers of their own, so one table serves all three.
+// The parameters of a model inside one slot (a safetensors image): which tensor lies where, and views of them for the
+// passes. Gradients and moments use the same offsets in buffers of their own, so one table serves all three.
 #ifndef SINKFLEX_MODEL_PARAMETERS_H
 #define SINKFLEX_MODEL_PARAMETERS_H
 

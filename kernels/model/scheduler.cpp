@@ -2,19 +2,28 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <string>
 
 namespace sinkflex {
 
 namespace {
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 }  // namespace
 
 Scheduler::Scheduler(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
-                     std::shared_ptr<VersionedSegment> segment, const SchedulerOptions& options, std::function<void()> announce)
-    : backend_(backend), config_(config), parameters_(std::move(parameters)), segment_(std::move(segment)), options_(options),
-      announce_(std::move(announce)), sequences_(static_cast<size_t>(options.max_sequences)) {
+                     std::shared_ptr<VersionedSegment> segment, const SchedulerOptions& options,
+                     std::function<void()> announce)
+    : backend_(backend),
+      config_(config),
+      parameters_(std::move(parameters)),
+      segment_(std::move(segment)),
+      options_(options),
+      announce_(std::move(announce)),
+      sequences_(static_cast<size_t>(options.max_sequences)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -71,10 +80,12 @@ void Scheduler::run() {
       try {
         step();
       } catch (...) {
-        fail_all(std::current_exception());
+        const std::exception_ptr error = std::current_exception();
+        while (!active_.empty()) fail(active_.size() - 1, error);
       }
     }
-    if (active_.empty() && reader_ && !frozen_) {  // an idle engine holds no slot; let go before anyone learns that it is idle
+    if (active_.empty() && reader_ &&
+        !frozen_) {  // an idle engine holds no slot; let go before anyone learns that it is idle
       reader_->release();
       version_.reset();
     }
@@ -118,6 +129,12 @@ void Scheduler::drain() {
 
 void Scheduler::begin(std::unique_ptr<Generation> g) {
   Sequence& s = sequences_[static_cast<size_t>(g->sequence)];
+  if (s.broken) {
+    g->error = std::make_exception_ptr(
+        Error("SINKFLEX_SEQUENCE_CLOSED", "a step failed while this sequence was generating: close it"));
+    done_.push_back(std::move(g));
+    return;
+  }
   const int64_t held = s.length + (s.uncached >= 0 ? 1 : 0);
   // There must be room for the input and one token more.
   if (held + static_cast<int64_t>(g->input.size()) + 1 > options_.max_sequence_tokens) {
@@ -140,8 +157,8 @@ void Scheduler::step() {
   const int64_t start = now_ns();
   if (!pass_) {
     stream_ = backend_->stream_create(options_.threads);
-    pass_ = std::make_unique<PagedPass>(backend_, stream_, config_, options_.max_sequences + options_.prefill_rows, options_.max_sequences,
-                                        options_.max_sequence_tokens);
+    pass_ = std::make_unique<PagedPass>(backend_, stream_, config_, options_.max_sequences + options_.prefill_rows,
+                                        options_.max_sequences, options_.max_sequence_tokens);
     reader_.emplace(segment_);
     active_.reserve(static_cast<size_t>(options_.max_sequences));
     counters.cache_bytes = pass_->cache_bytes();
@@ -168,8 +185,8 @@ void Scheduler::step() {
   counters.step_ns += now_ns() - start;
 }
 
-// Rows of the step: first one for every sequence with a single token to read (all that decode), then chunks of input in order of
-// arrival while rows are left.
+// Rows of the step: first one for every sequence with a single token to read (all that decode), then chunks of input in
+// order of arrival while rows are left.
 void Scheduler::schedule() {
   pass_->clear();
   int64_t budget = pass_->max_rows();
@@ -197,6 +214,13 @@ void Scheduler::collect() {
     if (g.draw < 0) continue;
     Sequence& s = sequences_[static_cast<size_t>(g.sequence)];
     const int32_t token = pass_->token(g.draw);
+    if (!std::isfinite(pass_->logprob(g.draw))) {
+      fail(i,
+           std::make_exception_ptr(Error("SINKFLEX_ENGINE_NOT_FINITE",
+                                         "the weights of version " + std::to_string(version_->lineage) + "." +
+                                             std::to_string(version_->version) + " give logits that are not finite")));
+      continue;
+    }
     if (g.tokens.empty()) g.lineage = version_->lineage;
     g.tokens.push_back(token);
     g.versions.push_back(static_cast<int32_t>(version_->version));
@@ -226,11 +250,11 @@ void Scheduler::finish(size_t index, StopReason reason) {
   done_.push_back(std::move(g));
 }
 
-void Scheduler::fail_all(std::exception_ptr error) {
-  while (!active_.empty()) {
-    active_.back()->error = error;
-    finish(active_.size() - 1, StopReason::kAborted);
-  }
+void Scheduler::fail(size_t index, std::exception_ptr error) {
+  Generation& g = *active_[index];
+  g.error = error;
+  sequences_[static_cast<size_t>(g.sequence)].broken = true;
+  finish(index, StopReason::kAborted);
 }
 
 void Scheduler::announce_finished() {

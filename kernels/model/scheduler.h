@@ -1,9 +1,11 @@
-// Continuous batching: one native thread advances every generating sequence of an engine by one step at a time. A step takes the sequences
-// that decode (one row each) and those that still read input (a chunk of rows each) through the model in a single pass, and draws a token
-// for every row that is at the end of its input. The numeric contract of the operators makes the result independent of the company.
+// Continuous batching: one native thread advances every generating sequence of an engine by one step at a time. A step
+// takes the sequences that decode (one row each) and those that still read input (a chunk of rows each) through the
+// model in a single pass, and draws a token for every row that is at the end of its input. The numeric contract of the
+// operators makes the result independent of the company.
 //
-// A sequence keeps its key/value cache between turns; while its environment works it costs nothing. The token drawn last is not in the cache
-// yet: it is read first in the next turn. Requests enter through a locked queue; those finished in a step are announced by one call.
+// A sequence keeps its key/value cache between turns; while its environment works it costs nothing. The token drawn
+// last is not in the cache yet: it is read first in the next turn. Requests enter through a locked queue; those
+// finished in a step are announced by one call.
 #ifndef SINKFLEX_MODEL_SCHEDULER_H
 #define SINKFLEX_MODEL_SCHEDULER_H
 
@@ -27,8 +29,8 @@ enum class StopReason : int32_t { kStop = 0, kLength = 1, kContext = 2, kAborted
 
 // One turn of one sequence, from the request to its result.
 struct Generation {
-  int32_t sequence = 0;         // cache slot
-  std::vector<int32_t> input;   // appended to the cache first
+  int32_t sequence = 0;        // cache slot
+  std::vector<int32_t> input;  // appended to the cache first
   int32_t max_new_tokens = 0;
   std::vector<int32_t> stop_tokens;
   sfx_sample_options sample{};  // position is set for each draw
@@ -36,14 +38,14 @@ struct Generation {
 
   std::vector<int32_t> tokens, versions;
   std::vector<float> logprobs;
-  uint32_t lineage = 0;         // of the first token
+  uint32_t lineage = 0;  // of the first token
   StopReason reason = StopReason::kAborted;
   std::exception_ptr error;
 
  private:
   friend class Scheduler;
-  size_t read = 0;              // input tokens already in the cache
-  int64_t draw = -1;            // draw index within the step under way
+  size_t read = 0;    // input tokens already in the cache
+  int64_t draw = -1;  // draw index within the step under way
 };
 
 struct SchedulerOptions {
@@ -51,7 +53,8 @@ struct SchedulerOptions {
 };
 
 struct GenerationCounters {
-  std::atomic<int64_t> steps{0}, rows{0}, generated{0}, finished{0}, pass_ns{0}, step_ns{0}, largest_step{0}, versions_seen{0};
+  std::atomic<int64_t> steps{0}, rows{0}, generated{0}, finished{0}, pass_ns{0}, step_ns{0}, largest_step{0},
+      versions_seen{0};
   std::atomic<int64_t> cache_bytes{0}, activation_bytes{0};
 };
 
@@ -59,7 +62,8 @@ class Scheduler {
  public:
   using Finished = std::vector<std::unique_ptr<Generation>>;
 
-  // `announce` is called on the scheduler's thread after a step in which something finished; the list is fetched with take_finished.
+  // `announce` is called on the scheduler's thread after a step in which something finished; the list is fetched with
+  // take_finished.
   Scheduler(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
             std::shared_ptr<VersionedSegment> segment, const SchedulerOptions& options, std::function<void()> announce);
   ~Scheduler();  // stops; what is under way ends as aborted without being announced
@@ -74,8 +78,9 @@ class Scheduler {
 
  private:
   struct Sequence {
-    int64_t length = 0;            // tokens in the cache
-    int32_t uncached = -1;         // the token drawn last, not in the cache yet
+    int64_t length = 0;     // tokens in the cache
+    int32_t uncached = -1;  // the token drawn last, not in the cache yet
+    bool broken = false;    // a step failed: the cache holds nobody knows what
     Generation* active = nullptr;
   };
   struct Command {
@@ -90,7 +95,7 @@ class Scheduler {
   void schedule();
   void collect();
   void finish(size_t active_index, StopReason reason);
-  void fail_all(std::exception_ptr error);
+  void fail(size_t active_index, std::exception_ptr error);
   void announce_finished();
 
   const sfx_backend* backend_;

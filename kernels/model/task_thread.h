@@ -1,4 +1,5 @@
-// A native thread that runs an engine's passes one after another, in the order they were posted, and announces what is done.
+// A native thread that runs an engine's passes one after another, in the order they were posted, and announces what is
+// done.
 #ifndef SINKFLEX_MODEL_TASK_THREAD_H
 #define SINKFLEX_MODEL_TASK_THREAD_H
 

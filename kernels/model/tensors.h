@@ -1,5 +1,5 @@
-// Small tools over backend.h: checked calls, row-major float32 views, memory that the backend owns, and an arena that a pass plans once
-// and reuses without allocating.
+// Small tools over backend.h: checked calls, row-major float32 views, memory that the backend owns, and an arena that a
+// pass plans once and reuses without allocating.
 #ifndef SINKFLEX_MODEL_TENSORS_H
 #define SINKFLEX_MODEL_TENSORS_H
 
@@ -45,12 +45,14 @@ class Block {
   Block(const sfx_backend* backend, int64_t bytes) : backend_(backend), bytes_(bytes) {
     if (bytes <= 0) return;
     data_ = backend->allocate(bytes);
-    if (!data_) throw Error("SINKFLEX_OUT_OF_MEMORY", "the engine could not allocate " + std::to_string(bytes) + " bytes");
+    if (!data_)
+      throw Error("SINKFLEX_OUT_OF_MEMORY", "the engine could not allocate " + std::to_string(bytes) + " bytes");
   }
   ~Block() {
     if (data_) backend_->release(data_);
   }
-  Block(Block&& o) noexcept : backend_(o.backend_), data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  Block(Block&& o) noexcept
+      : backend_(o.backend_), data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
   Block& operator=(Block&& o) noexcept {
     std::swap(backend_, o.backend_);
     std::swap(data_, o.data_);

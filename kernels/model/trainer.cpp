@@ -25,8 +25,12 @@ class Stopwatch {
 
 Trainer::Trainer(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
                  std::shared_ptr<VersionedSegment> segment, int32_t threads)
-    : backend_(backend), stream_(backend->stream_create(threads)), config_(config), parameters_(std::move(parameters)),
-      segment_(std::move(segment)), pass_(backend, stream_, config) {}
+    : backend_(backend),
+      stream_(backend->stream_create(threads)),
+      config_(config),
+      parameters_(std::move(parameters)),
+      segment_(std::move(segment)),
+      pass_(backend, stream_, config) {}
 
 Trainer::~Trainer() { backend_->stream_destroy(stream_); }
 
@@ -51,7 +55,9 @@ Version Trainer::forward(const PackedBatch& batch, float temperature, bool keep,
 }
 
 void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t tokens) {
-  if (!pass_.kept()) throw Error("SINKFLEX_ENGINE_NOTHING_KEPT", "backward needs a forward with keep: true before it, and only one backward follows each");
+  if (!pass_.kept())
+    throw Error("SINKFLEX_ENGINE_NOTHING_KEPT",
+                "backward needs a forward with keep: true before it, and only one backward follows each");
   if (tokens != pass_.tokens())
     throw Error("SINKFLEX_BAD_ARGUMENT", "dLogprobs has " + std::to_string(tokens) + " entries, the kept forward had " +
                                              std::to_string(pass_.tokens()) + " tokens");
@@ -78,7 +84,8 @@ void Trainer::ensure_gradients() {
 void Trainer::zero_gradients() {
   if (!gradient_block_.data()) return;
   check(backend_, backend_->fill_zero(stream_, gradient_block_.data(), gradient_block_.bytes()), "fill_zero");
-  if (head_block_.data()) check(backend_, backend_->fill_zero(stream_, head_block_.data(), head_block_.bytes()), "fill_zero");
+  if (head_block_.data())
+    check(backend_, backend_->fill_zero(stream_, head_block_.data(), head_block_.bytes()), "fill_zero");
   check(backend_, backend_->synchronize(stream_), "synchronize");
 }
 
@@ -118,20 +125,24 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
   double squares = 0;
   for (const TensorSpec& t : parameters_->tensors()) {
     double sum = 0;
-    check(backend_, backend_->sum_squares(stream_, reinterpret_cast<const float*>(gradient + t.offset), t.count(), &sum), "sum_squares");
+    check(backend_,
+          backend_->sum_squares(stream_, reinterpret_cast<const float*>(gradient + t.offset), t.count(), &sum),
+          "sum_squares");
     check(backend_, backend_->synchronize(stream_), "synchronize");
     squares += sum;
   }
   const double norm = std::sqrt(squares);
   if (!std::isfinite(norm))
-    throw Error("SINKFLEX_ENGINE_NOT_FINITE", "the gradient norm is not finite: the step for version " + std::to_string(o.version) + " was not taken");
+    throw Error("SINKFLEX_ENGINE_NOT_FINITE", "the gradient norm is not finite: the step for version " +
+                                                  std::to_string(o.version) + " was not taken");
 
   sfx_adamw_options a{};
   a.lr = static_cast<float>(o.lr);
   a.beta1 = static_cast<float>(o.beta1);
   a.beta2 = static_cast<float>(o.beta2);
   a.eps = static_cast<float>(o.eps);
-  a.grad_scale = o.max_grad_norm > 0 && norm > o.max_grad_norm ? static_cast<float>(o.max_grad_norm / (norm + 1e-6)) : 1.0f;
+  a.grad_scale =
+      o.max_grad_norm > 0 && norm > o.max_grad_norm ? static_cast<float>(o.max_grad_norm / (norm + 1e-6)) : 1.0f;
   a.bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step_ + 1)));
   a.bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step_ + 1)));
 
@@ -157,7 +168,8 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
     check(backend_,
           backend_->adamw(stream_, reinterpret_cast<const float*>(old_slot + start + t.offset),
                           reinterpret_cast<const float*>(gradient + t.offset), reinterpret_cast<float*>(m + t.offset),
-                          reinterpret_cast<float*>(v + t.offset), t.count(), &a, reinterpret_cast<float*>(new_slot + start + t.offset)),
+                          reinterpret_cast<float*>(v + t.offset), t.count(), &a,
+                          reinterpret_cast<float*>(new_slot + start + t.offset)),
           "adamw");
   }
   check(backend_, backend_->synchronize(stream_), "synchronize");
@@ -175,8 +187,8 @@ void Trainer::save_moments(const std::string& path, const std::string& header) {
   write_moments(path, header, m, m + moment_stride(), parameters_->data_bytes(), step_);
 }
 
-void Trainer::load_moments(const std::string& path, const std::vector<int64_t>& m_offsets, const std::vector<int64_t>& v_offsets,
-                           int64_t step) {
+void Trainer::load_moments(const std::string& path, const std::vector<int64_t>& m_offsets,
+                           const std::vector<int64_t>& v_offsets, int64_t step) {
   Block fresh(backend_, 2 * moment_stride());
   uint8_t* m = static_cast<uint8_t*>(fresh.data());
   read_moments(path, m_offsets, v_offsets, parameters_->tensors(), m, m + moment_stride());

@@ -1,5 +1,5 @@
-// The training side of an engine: pins the version it computes with, accumulates gradients over kept forwards, and turns them into the
-// next version of the store. Used by one native thread at a time; the engine queues calls in order.
+// The training side of an engine: pins the version it computes with, accumulates gradients over kept forwards, and
+// turns them into the next version of the store. Used by one native thread at a time; the engine queues calls in order.
 #ifndef SINKFLEX_MODEL_TRAINER_H
 #define SINKFLEX_MODEL_TRAINER_H
 
@@ -35,8 +35,8 @@ class Trainer {
   Version forward(const PackedBatch& batch, float temperature, bool keep, float* logprobs, float* entropy);
   void backward(const float* dlogprobs, const float* dentropy, int64_t tokens);
   void zero_gradients();
-  // Clips by the global norm, applies AdamW from the newest version into a fresh slot and publishes it, then clears the gradients.
-  // Returns the norm before clipping. SINKFLEX_ENGINE_NOT_FINITE leaves weights and moments untouched.
+  // Clips by the global norm, applies AdamW from the newest version into a fresh slot and publishes it, then clears the
+  // gradients. Returns the norm before clipping. SINKFLEX_ENGINE_NOT_FINITE leaves weights and moments untouched.
   double step(const StepOptions& options, const std::atomic<bool>* stop);
 
   // Gradient buffer at the offsets of Parameters, with the two parts of a tied head added up.
@@ -45,7 +45,8 @@ class Trainer {
 
   // Moments: see moments_file.h. A load that fails changes nothing.
   void save_moments(const std::string& path, const std::string& header);
-  void load_moments(const std::string& path, const std::vector<int64_t>& m_offsets, const std::vector<int64_t>& v_offsets, int64_t step);
+  void load_moments(const std::string& path, const std::vector<int64_t>& m_offsets,
+                    const std::vector<int64_t>& v_offsets, int64_t step);
 
   TrainingCounters counters;
 

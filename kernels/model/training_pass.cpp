@@ -32,7 +32,8 @@ void TrainingPass::plan(int64_t n, int64_t segments, bool keep) {
   planned_n_ = 0;  // a plan that throws half way must not be taken for a good one
   const Config& c = config_;
   const int64_t h = c.hidden, Q = c.query_width(), K = c.kv_width();
-  const int64_t saved = keep ? backend_->moe_saved_bytes(n, h, c.intermediate, c.experts, static_cast<int32_t>(c.top_k)) : 0;
+  const int64_t saved =
+      keep ? backend_->moe_saved_bytes(n, h, c.intermediate, c.experts, static_cast<int32_t>(c.top_k)) : 0;
   arena_.plan(backend_, [&](Arena& a) {
     ids_ = a.take<int32_t>(n);
     position_ = a.take<int32_t>(n);
@@ -81,8 +82,8 @@ void TrainingPass::plan(int64_t n, int64_t segments, bool keep) {
   planned_keep_ = keep;
 }
 
-void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, float temperature, bool keep, float* logprobs,
-                           float* entropy) {
+void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, float temperature, bool keep,
+                           float* logprobs, float* entropy) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
   kept_ = false;
@@ -92,7 +93,8 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
   weights_ = &weights;
   int64_t longest = 0;
   for (int64_t s = 0; s < segments_; ++s)
-    longest = std::max<int64_t>(longest, batch.cu_seqlens[static_cast<size_t>(s) + 1] - batch.cu_seqlens[static_cast<size_t>(s)]);
+    longest = std::max<int64_t>(
+        longest, batch.cu_seqlens[static_cast<size_t>(s) + 1] - batch.cu_seqlens[static_cast<size_t>(s)]);
   ensure_tables(longest);
   plan(n_, segments_, keep);
 
@@ -109,7 +111,8 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
   sfx_tensor x0 = view(layers_.empty() ? x_final_ : layers_[0].x_in, {n_, c.hidden});
   CALL(embedding_forward, &weights.embed, ids_, &x0);
   for (int64_t l = 0; l < c.layers; ++l)
-    layer_forward(l, layers_[static_cast<size_t>(l)], l + 1 < c.layers ? layers_[static_cast<size_t>(l) + 1].x_in : x_final_);
+    layer_forward(l, layers_[static_cast<size_t>(l)],
+                  l + 1 < c.layers ? layers_[static_cast<size_t>(l) + 1].x_in : x_final_);
 
   sfx_tensor x = view(x_final_, {n_, c.hidden}), hidden = view(normed_, {n_, c.hidden});
   CALL(rms_norm_forward, &x, &weights.norm, c.eps, &hidden, rstd_final_);
@@ -131,7 +134,8 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
   const Config& c = config_;
   const LayerWeights& w = weights_->layers[static_cast<size_t>(l)];
   const int64_t n = n_, h = c.hidden, row_bytes = n * h * static_cast<int64_t>(sizeof(float));
-  sfx_tensor x = view(a.x_in, {n, h}), mid = view(a.x_mid, {n, h}), out = view(x_out, {n, h}), normed = view(normed_, {n, h});
+  sfx_tensor x = view(a.x_in, {n, h}), mid = view(a.x_mid, {n, h}), out = view(x_out, {n, h}),
+             normed = view(normed_, {n, h});
   sfx_tensor q = view(a.q, {n, c.query_width()}), k = view(a.k, {n, c.kv_width()}), v = view(a.v, {n, c.kv_width()});
   sfx_tensor qh = view(a.q, {n, c.heads, c.head_dim}), kh = view(a.k, {n, c.kv_heads, c.head_dim}),
              vh = view(a.v, {n, c.kv_heads, c.head_dim});
@@ -154,8 +158,8 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
   const int32_t top_k = static_cast<int32_t>(c.top_k);
   CALL(router_forward, &logits, top_k, a.expert_index, a.expert_weight);
   if (x_out != a.x_mid) CALL(copy, x_out, a.x_mid, row_bytes);
-  CALL(moe_forward, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias, c.swiglu_limit,
-       &out, a.experts);
+  CALL(moe_forward, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
+       c.swiglu_limit, &out, a.experts);
 }
 
 void TrainingPass::backward(const float* dlogprobs, const float* dentropy, Gradients* g) {
@@ -174,11 +178,12 @@ void TrainingPass::backward(const float* dlogprobs, const float* dentropy, Gradi
   sfx_tensor dhidden = view(dnormed_, {n_, c.hidden}), dx = view(dx_, {n_, c.hidden});
   const int64_t row_bytes = n_ * c.hidden * static_cast<int64_t>(sizeof(float));
   CALL(rms_norm_forward, &x, &weights_->norm, c.eps, &hidden, rstd_final_);
-  CALL(linear_logprob_backward, &hidden, &weights_->head, target_, temperature_, row_lse_, row_entropy_, row_dlogprob_, row_dentropy_,
-       &dhidden, &g->head);
+  CALL(linear_logprob_backward, &hidden, &weights_->head, target_, temperature_, row_lse_, row_entropy_, row_dlogprob_,
+       row_dentropy_, &dhidden, &g->head);
   CALL(fill_zero, dx_, row_bytes);
   CALL(rms_norm_backward, &dhidden, &x, &weights_->norm, rstd_final_, &dx, &g->views.norm);
-  for (int64_t l = c.layers - 1; l >= 0; --l) layer_backward(l, layers_[static_cast<size_t>(l)], &g->views.layers[static_cast<size_t>(l)]);
+  for (int64_t l = c.layers - 1; l >= 0; --l)
+    layer_backward(l, layers_[static_cast<size_t>(l)], &g->views.layers[static_cast<size_t>(l)]);
   CALL(embedding_backward, &dx, ids_, &g->views.embed);
   check(b, b->synchronize(stream_), "synchronize");
 }
@@ -196,8 +201,9 @@ void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
   // experts and router
   CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
   CALL(fill_zero, dnormed_, row_bytes);
-  CALL(moe_backward, &dx, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
-       c.swiglu_limit, a.experts, &dnormed, dexpert_weight_, &d->gate_up, &d->gate_up_bias, &d->down, &d->down_bias);
+  CALL(moe_backward, &dx, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down,
+       &w.down_bias, c.swiglu_limit, a.experts, &dnormed, dexpert_weight_, &d->gate_up, &d->gate_up_bias, &d->down,
+       &d->down_bias);
   sfx_tensor drouter = view(drouter_, {n, c.experts});
   CALL(router_backward, dexpert_weight_, a.expert_index, a.expert_weight, top_k, &drouter);
   CALL(linear_backward_input, &drouter, &w.router, 1, &dnormed);
@@ -215,8 +221,8 @@ void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
   sfx_tensor dqh = view(dq_, {n, c.heads, c.head_dim}), dkh = view(dk_, {n, c.kv_heads, c.head_dim}),
              dvh = view(dv_, {n, c.kv_heads, c.head_dim});
   const sfx_attention_mask m = mask(l);
-  CALL(attention_backward, &doh, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), &oh, a.lse, cu_, segments_, &m, &dqh, &dkh, &dvh,
-       static_cast<float*>(d->sinks.data));
+  CALL(attention_backward, &doh, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), &oh, a.lse, cu_, segments_, &m,
+       &dqh, &dkh, &dvh, static_cast<float*>(d->sinks.data));
   CALL(rope, &dqh, position_, &cosine_, &sine_, 1);
   CALL(rope, &dkh, position_, &cosine_, &sine_, 1);
   sfx_tensor dq = view(dq_, {n, Q}), dk = view(dk_, {n, K}), dv = view(dv_, {n, K});

@@ -1,9 +1,9 @@
-// One packed batch through the model: forward (log-probabilities and entropies of the tokens), and the backward of the last kept forward
-// into float32 gradient buffers. Written once over backend.h.
+// One packed batch through the model: forward (log-probabilities and entropies of the tokens), and the backward of the
+// last kept forward into float32 gradient buffers. Written once over backend.h.
 //
-// Memory: everything lies in one arena that only grows. A kept forward holds, for each layer and token, the two residual inputs (2h), the
-// rotated q, k, v and the attention output (2HD + 2KD), and what the experts save; normalised inputs are computed again in the
-// backward. A forward that is not kept uses one layer's buffers for all layers.
+// Memory: everything lies in one arena that only grows. A kept forward holds, for each layer and token, the two
+// residual inputs (2h), the rotated q, k, v and the attention output (2HD + 2KD), and what the experts save; normalised
+// inputs are computed again in the backward. A forward that is not kept uses one layer's buffers for all layers.
 #ifndef SINKFLEX_MODEL_TRAINING_PASS_H
 #define SINKFLEX_MODEL_TRAINING_PASS_H
 
@@ -20,8 +20,9 @@ struct PackedBatch {
   std::vector<uint8_t> mask;        // [n] or empty: 1 where the log-probability of the token is asked for
 };
 
-// Gradients at the offsets of Parameters. When the head is tied its gradient has a buffer of its own, added at the end: otherwise the order
-// of additions into the shared tensor, and with it the last bits, would depend on how a batch is split.
+// Gradients at the offsets of Parameters. When the head is tied its gradient has a buffer of its own, added at the end:
+// otherwise the order of additions into the shared tensor, and with it the last bits, would depend on how a batch is
+// split.
 struct Gradients {
   Weights views;
   sfx_tensor head;  // == views.head unless tied
@@ -31,9 +32,10 @@ class TrainingPass {
  public:
   TrainingPass(const sfx_backend* backend, sfx_stream* stream, const Config& config);
 
-  // logprobs, entropy: [n]; entry t belongs to token t given the tokens before it in its segment; 0 for a segment's first token and
-  // where the mask is 0. `weights` must stay valid until the backward of a kept forward.
-  void forward(const PackedBatch& batch, const Weights& weights, float temperature, bool keep, float* logprobs, float* entropy);
+  // logprobs, entropy: [n]; entry t belongs to token t given the tokens before it in its segment; 0 for a segment's
+  // first token and where the mask is 0. `weights` must stay valid until the backward of a kept forward.
+  void forward(const PackedBatch& batch, const Weights& weights, float temperature, bool keep, float* logprobs,
+               float* entropy);
 
   // dlogprobs, dentropy: [n], dentropy may be null. Gives up the kept forward.
   void backward(const float* dlogprobs, const float* dentropy, Gradients* gradients);

@@ -196,6 +196,30 @@ t.test('a kept forward and its backward use one version, whatever is published b
   await Promise.all([a.dispose(), b.dispose(), writer.dispose()]);
 });
 
+t.test('weights that are not numbers fail the requests, not the engine', async (t) => {
+  const store = createStore();
+  const engine = new Engine({ store });
+  t.teardown(() => engine.dispose());
+  const publish = async (version: number, fill: (data: Uint8Array) => void): Promise<void> => {
+    const writing = await store.segment.beginWrite();
+    fill(writing.data);
+    writing.publish({ lineage: 0, version });
+  };
+  const pin = store.pin();
+  const good = pin.data.slice();
+  pin.release();
+  const sequence = await engine.openSequence();
+  await publish(1, (data) => {
+    data.set(good);
+    data.fill(0xff, store.layout.dataStart);
+  });
+  await t.rejects(engine.generate(sequence, request()), { code: 'SINKFLEX_ENGINE_NOT_FINITE', message: /version 0\.1/ });
+  await publish(2, (data) => data.set(good));
+  await t.rejects(engine.generate(sequence, request()), { code: 'SINKFLEX_SEQUENCE_CLOSED' });
+  engine.closeSequence(sequence);
+  t.equal((await generateOnce(engine, request())).tokens.length, 8);
+});
+
 t.test('disposal ends what is open', async (t) => {
   const engine = new Engine({ store: createStore(), maxSequences: 1, maxSequenceTokens: 100_000 });
   const sequence = await engine.openSequence();
