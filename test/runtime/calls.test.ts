@@ -22,6 +22,8 @@ import {
 } from '../../runtime/index.ts';
 import { Broken, Counter, Probe } from './fixtures/actors.ts';
 
+// The test runner's hooks would triple the start of every worker.
+delete process.env.NODE_OPTIONS;
 t.before(() => init({ onOutput: () => {} }));
 t.teardown(() => shutdown());
 
