@@ -67,7 +67,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
   const trainer = spawn(TrainerActor, {
     name: 'trainer',
     cpus: placement.trainerThreads,
-    args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config) }],
+    args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config), fenced: true }],
     ...restarts,
   });
   return { placement, environments, rollouts, trainer };

@@ -111,9 +111,9 @@ function isReferenceLoss(e: unknown): boolean {
   return e.code === 'SINKFLEX_OBJECT_LOST' || (e.code === 'SINKFLEX_ACTOR_DIED' && e.details?.actor === 'reference');
 }
 
-/** The trainer's process is gone (its runtime restarts it); its last checkpoint is where the run goes on. */
+/** The trainer's process is gone, or its successor answered in its place; the last checkpoint is where the run goes on. */
 export function isTrainerLoss(e: unknown): boolean {
-  return isSinkflexError(e) && e.code === 'SINKFLEX_ACTOR_DIED' && e.details?.actor === 'trainer';
+  return isSinkflexError(e) && (e.code === 'SINKFLEX_TRAINER_LOST' || (e.code === 'SINKFLEX_ACTOR_DIED' && e.details?.actor === 'trainer'));
 }
 
 /** What happens between the steps: checkpoints, validations, the record. Returns false to end the loop. */

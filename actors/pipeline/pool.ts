@@ -30,7 +30,7 @@ interface Job {
 }
 
 /** Errors after which the same work may go to another incarnation. */
-function isLoss(e: unknown): boolean {
+export function isLoss(e: unknown): boolean {
   return (
     isSinkflexError(e) && (e.code === 'SINKFLEX_ACTOR_DIED' || e.code === 'SINKFLEX_CALL_TIMEOUT' || e.code === 'SINKFLEX_OBJECT_LOST')
   );

@@ -63,49 +63,50 @@ export class Run {
 
   /** Fresh weights, or those of model.path; then the supervised steps. A trainer that dies meanwhile begins again. */
   async warmStart(): Promise<void> {
-    const { config, store, cast, recorder, progress, signal } = this.#p;
+    const { config, store, cast, recorder, progress } = this.#p;
     const { sft } = config;
-    let demonstrations: EncodedDemonstration[] = [];
-    if (sft.total_steps > 0) {
-      progress({
-        kind: 'begin',
-        phase: 'warm start',
-        total: sft.total_steps,
-        ...(sft.time_budget_s === null ? {} : { budgetSeconds: sft.time_budget_s }),
-      });
-      demonstrations = await writeDemonstrations(cast.rollouts, sft.demonstrations);
-      for (;;) {
-        try {
-          const done = await warmStart({
-            config,
-            demonstrations,
-            trainer: cast.trainer,
-            signal,
-            onStep: ({ step, metrics }) => {
-              recorder.warmStartStep(metrics);
-              progress({ kind: 'advance', phase: 'warm start', done: step, numbers: { loss: metrics['sft/loss'] } });
-            },
-          });
-          this.seconds.warmStart = done.seconds;
-          break;
-        } catch (e) {
-          if (!isTrainerLoss(e)) throw e;
-          progress({ kind: 'note', level: 'warning', text: 'the trainer was lost in the warm start and begins it again' });
-          initialiseWeights(config, store);
-          await cast.trainer.begin();
-        }
-      }
-      progress({ kind: 'end', phase: 'warm start', seconds: this.seconds.warmStart });
+    const supervised = sft.total_steps > 0;
+    if (supervised) {
+      const budget = sft.time_budget_s === null ? {} : { budgetSeconds: sft.time_budget_s };
+      progress({ kind: 'begin', phase: 'warm start', total: sft.total_steps, ...budget });
     }
-    await cast.trainer.resetOptimizer();
+    const demonstrations = supervised ? await writeDemonstrations(cast.rollouts, sft.demonstrations) : [];
+    for (;;) {
+      try {
+        await cast.trainer.begin();
+        if (supervised) await this.#supervisedSteps(demonstrations);
+        await cast.trainer.resetOptimizer();
+        await this.#save(0, 0);
+        break;
+      } catch (e) {
+        if (!isTrainerLoss(e)) throw e;
+        progress({ kind: 'note', level: 'warning', text: 'the trainer was lost in the warm start, which begins again' });
+        initialiseWeights(config, store);
+      }
+    }
+    if (supervised) progress({ kind: 'end', phase: 'warm start', seconds: this.seconds.warmStart });
     // The reference is the policy as GRPO finds it.
-    const folder = this.#referenceFolder();
+    const folder = recorder.folder.file('reference');
     const temporary = `${folder}.tmp`;
     rmSync(temporary, { recursive: true, force: true });
-    await this.#save(0, 0);
     cpSync(modelFolder(this.#saved!.dir), temporary, { recursive: true });
     rmSync(folder, { recursive: true, force: true });
     renameSync(temporary, folder);
+  }
+
+  async #supervisedSteps(demonstrations: readonly EncodedDemonstration[]): Promise<void> {
+    const { config, cast, recorder, progress, signal } = this.#p;
+    const { seconds } = await warmStart({
+      config,
+      demonstrations,
+      trainer: cast.trainer,
+      signal,
+      onStep: ({ step, metrics }) => {
+        recorder.warmStartStep(metrics);
+        progress({ kind: 'advance', phase: 'warm start', done: step, numbers: { loss: metrics['sft/loss'] } });
+      },
+    });
+    this.seconds.warmStart = seconds;
   }
 
   /** Goes on from a checkpoint of an earlier process. */
@@ -121,8 +122,8 @@ export class Run {
   }
 
   async startReference(): Promise<void> {
-    const { config, cast } = this.#p;
-    const folder = this.#referenceFolder();
+    const { config, cast, recorder } = this.#p;
+    const folder = recorder.folder.file('reference');
     this.#reference = spawnReference(config, cast.placement, folder);
     if (this.#reference) await ready(this.#reference, { timeoutMs: 60_000 });
   }
@@ -286,10 +287,6 @@ export class Run {
     this.tokens = extra.tokens;
     this.trained = extra.trained;
     await this.#p.recorder.rewind(state.step, extra);
-  }
-
-  #referenceFolder(): string {
-    return this.#p.recorder.folder.file('reference');
   }
 }
 

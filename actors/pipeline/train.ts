@@ -7,6 +7,7 @@ import { init, listActors, onActorChange, shutdown } from '../../runtime/index.t
 import { entry } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import { Chat } from '../language/index.ts';
+import { readCheckpoint } from '../trainer/index.ts';
 import { scoreBaselines } from './baselines.ts';
 import { actorRecords, castReady, spawnCast } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
@@ -124,7 +125,10 @@ async function perform(
 /** The checkpoint folder that `resume` names, or the newest one of the run folder that it names. */
 function checkpointOf(path: string): string {
   const full = resolve(path);
-  if (basename(dirname(full)) === 'checkpoints') return full;
+  if (basename(dirname(full)) === 'checkpoints') {
+    readCheckpoint(full);
+    return full;
+  }
   const folder = RunFolder.open(full);
   const newest = folder.checkpoints().at(-1);
   if (newest === undefined) {

@@ -5,6 +5,7 @@
 import { CounterRandom } from '../environment/index.ts';
 import { type DemonstrationBatch, learningRate } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
+import { isLoss } from './pool.ts';
 import { warmStartSchedule } from './settings.ts';
 
 /** One written demonstration as ids. */
@@ -33,6 +34,8 @@ export interface WarmStartProgress {
 const orderKey = 0x73667431;
 /** Demonstrations written in one call. */
 const chunk = 64;
+/** A writer that dies is restarted by the runtime and asked again this often. */
+const writerRetries = 8;
 
 /** Writes the demonstrations, dealt over the writers; the result does not depend on how many there are. */
 export async function writeDemonstrations(writers: readonly DemonstrationWriter[], count: number): Promise<EncodedDemonstration[]> {
@@ -41,7 +44,16 @@ export async function writeDemonstrations(writers: readonly DemonstrationWriter[
   let next = 0;
   await Promise.all(
     writers.map(async (w) => {
-      for (let i = next++; i < chunks; i = next++) parts[i] = await w.demonstrate(i * chunk, Math.min(count, (i + 1) * chunk));
+      for (let i = next++; i < chunks; i = next++) {
+        const last = Math.min(count, (i + 1) * chunk);
+        for (let attempt = 0; !parts[i]; attempt++) {
+          try {
+            parts[i] = await w.demonstrate(i * chunk, last);
+          } catch (e) {
+            if (!isLoss(e) || attempt >= writerRetries) throw e;
+          }
+        }
+      }
     }),
   );
   return parts.flat();

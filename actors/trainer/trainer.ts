@@ -26,6 +26,11 @@ export interface TrainerOptions {
   store: StoreAddress;
   threads: number;
   recipe: Recipe;
+  /**
+   * Refuse to learn until `begin` or `restore` was called. A restarted trainer has lost its moments, and a call made while it was away
+   * must not be answered as if nothing had happened.
+   */
+  fenced?: boolean;
 }
 
 /** Demonstrations: ids with a mask of what is to be learnt. */
@@ -55,9 +60,11 @@ export class Trainer {
   readonly #objective: ObjectiveOptions;
   #lineage: number;
   #version: number;
+  #fenced: boolean;
 
   constructor(o: TrainerOptions) {
     this.#recipe = o.recipe;
+    this.#fenced = o.fenced ?? false;
     this.#objective = objectiveOptions(o.recipe);
     this.#store = WeightStore.open(o.store);
     this.#threads = o.threads;
@@ -69,6 +76,7 @@ export class Trainer {
 
   /** One supervised step: cross-entropy, mean over the masked tokens. */
   async sft(batch: DemonstrationBatch, o: SftOptions): Promise<{ loss: number; gradNorm: number; tokens: number; version: number }> {
+    this.#checkFence();
     let tokens = 0;
     for (const m of batch.mask) tokens += m;
     this.#engine.zeroGradients();
@@ -90,6 +98,7 @@ export class Trainer {
 
   /** One update from a batch: `epochs` passes of mini-batches. `reference`: log pi_ref of every token, where the KL has a weight. */
   async update(batch: PackedTrajectories, o: { lr: number }, reference?: Float32Array): Promise<UpdateResult> {
+    this.#checkFence();
     const r = this.#recipe;
     const started = performance.now();
     for (let i = 0; i < batch.rewards.length; i++) {
@@ -180,6 +189,7 @@ export class Trainer {
     state: Omit<CheckpointState, 'format' | 'lineage' | 'version'>,
     files: Record<string, string> = {},
   ): Promise<CheckpointState> {
+    this.#checkFence();
     const full: CheckpointState = { format: 1, lineage: this.#lineage, version: this.#version, ...state };
     await writeCheckpoint(dir, full, files, async (temporary) => {
       const pin = this.#store.pin();
@@ -201,12 +211,14 @@ export class Trainer {
     this.#engine.zeroGradients();
     this.#lineage = lineage;
     this.#version = state.version;
+    this.#fenced = false;
     return state;
   }
 
   /** Takes the store's weights as a fresh start: no moments, its lineage and version. */
   async begin(): Promise<void> {
-    await this.resetOptimizer();
+    await this.#freshEngine();
+    this.#fenced = false;
     const current = this.#store.current();
     this.#lineage = current?.lineage ?? 0;
     this.#version = current?.version ?? 0;
@@ -214,8 +226,8 @@ export class Trainer {
 
   /** Forgets the moments: the next optimiser step is a first one (between the warm start and GRPO). */
   async resetOptimizer(): Promise<void> {
-    await this.#engine.dispose();
-    this.#engine = this.#newEngine();
+    this.#checkFence();
+    await this.#freshEngine();
   }
 
   status(): { lineage: number; version: number } {
@@ -225,6 +237,20 @@ export class Trainer {
   async stop(): Promise<void> {
     await this.#engine.dispose();
     this.#store.close();
+  }
+
+  #checkFence(): void {
+    if (this.#fenced) {
+      throw new ActorsError(
+        'SINKFLEX_TRAINER_LOST',
+        'this trainer is a new incarnation without weights and moments of the run: begin or restore comes first.',
+      );
+    }
+  }
+
+  async #freshEngine(): Promise<void> {
+    await this.#engine.dispose();
+    this.#engine = this.#newEngine();
   }
 
   #newEngine(): Engine {
