@@ -12,7 +12,7 @@ const ROW = 'pipeline.async_over_sync';
 export async function asyncOverSync(context: SuiteContext): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'sinkflex-bench-'));
   try {
-    const steps = context.quick ? 4 : 12;
+    const steps = context.quick ? 4 : 8;
     const rate: Record<string, number> = {};
     for (const mode of ['sync', 'async'] as const) {
       const r = await runMode(mode, steps, join(folder, mode));
