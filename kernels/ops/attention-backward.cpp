@@ -38,8 +38,8 @@ int32_t attention_backward(sfx_stream *stream, const sfx_tensor *dout, const sfx
   const int64_t heads = q->shape[1], kv_heads = k->shape[1], depth = q->shape[2], n = q->shape[0];
   SFX_CHECK(kv_heads > 0 && heads % kv_heads == 0 && heads / kv_heads <= kMaxRows, "attention: query heads must be a multiple of key heads, at most 64 a group");
   SFX_CHECK(unit_last(q) && unit_last(k) && unit_last(v) && unit_last(out) && unit_last(dout) && unit_last(dq) && unit_last(dk) &&
-                unit_last(dv) && depth <= 256,
-            "attention: heads must be contiguous in D, D at most 256");
+                unit_last(dv),
+            "attention: heads must be contiguous in D");
   const Operation op(stream);
   const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group, *mask);
   const Segments s = cut_segments(op, cu_seqlens, segments);
@@ -70,10 +70,12 @@ int32_t attention_backward(sfx_stream *stream, const sfx_tensor *dout, const sfx
         }
       store_part(dsink + h, sum, heads - h);
     }
-  parallel(stream, segments * kv_heads, [&](int64_t task, int32_t) {
+  const int64_t work_floats = kMaxRows * (2 * kTile + 3 * width);
+  float *const work = op.floats(team_size(stream) * work_floats);
+  parallel(stream, segments * kv_heads, [&](int64_t task, int32_t thread) {
     const int64_t segment = task / kv_heads, h = task % kv_heads, base = s.cu[segment], length = s.cu[segment + 1] - base;
-    alignas(64) float scores[kMaxRows * kTile], dscores[kMaxRows * kTile];
-    alignas(64) float rows_q[kMaxRows * 256], rows_do[kMaxRows * 256], rows_dq[kMaxRows * 256];
+    float *const scores = work + thread * work_floats, *const dscores = scores + kMaxRows * kTile;
+    float *const rows_q = dscores + kMaxRows * kTile, *const rows_do = rows_q + kMaxRows * width, *const rows_dq = rows_do + kMaxRows * width;
     alignas(64) float rows_lse[kMaxRows], rows_delta[kMaxRows];
     float *const out_dk = data(dk) + base * dk->stride[0] + h * dk->stride[1];
     float *const out_dv = data(dv) + base * dv->stride[0] + h * dv->stride[1];

@@ -34,7 +34,7 @@ int32_t attention_paged(sfx_stream *stream, const sfx_tensor *q, const float *si
   SFX_CHECK(kv_heads > 0, "attention_paged: paged.kv_heads is not set");
   SFX_CHECK(heads % kv_heads == 0 && heads / kv_heads <= kMaxRows, "attention: query heads must be a multiple of key heads, at most 64 a group");
   SFX_CHECK(tokens >= 16 && kTile % tokens == 0, "attention: page_tokens must be 16, 32 or 64");
-  SFX_CHECK(unit_last(q) && unit_last(out) && depth <= 256, "attention: heads must be contiguous in D, D at most 256");
+  SFX_CHECK(unit_last(q) && unit_last(out), "attention: heads must be contiguous in D");
   const Operation op(stream);
   const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group, *mask);
   const float *const keys = static_cast<const float *>(paged->keys), *const values = static_cast<const float *>(paged->values);
@@ -47,12 +47,13 @@ int32_t attention_paged(sfx_stream *stream, const sfx_tensor *q, const float *si
     work += (double)heads * depth * (mask->window < 0 ? paged->position[r] : least(paged->position[r], mask->window + kTile)) / 8;
   }
   first[blocks] = paged->rows;
-  const auto block = [&](int64_t task, int32_t) {
+  const int64_t scratch_floats = kMaxRows * (kTile + 2 * width);
+  float *const scratch = op.floats(team_size(stream) * scratch_floats);
+  const auto block = [&](int64_t task, int32_t thread) {
     const int64_t b = task / kv_heads, h = task % kv_heads, row0 = first[b], positions = first[b + 1] - row0, rows = positions * group;
     const int64_t t0 = paged->position[row0], t1 = t0 + positions;
     const int32_t *pages = paged->page_table + paged->sequence[row0] * paged->max_pages;
-    alignas(64) float scores[kMaxRows * kTile];
-    alignas(64) float rows_q[kMaxRows * 256], rows_o[kMaxRows * 256];
+    float *const scores = scratch + thread * scratch_floats, *const rows_q = scores + kMaxRows * kTile, *const rows_o = rows_q + kMaxRows * width;
     SoftmaxRows soft;
     for (int64_t r = 0; r < rows; r++) {
       const float *from = data(q) + (row0 + r / group) * q->stride[0] + (h * group + r % group) * q->stride[1];

@@ -11,7 +11,7 @@ int32_t attention_forward(sfx_stream *stream, const sfx_tensor *q, const sfx_ten
   SFX_CHECK_F32(q, k, v, out);
   const int64_t heads = q->shape[1], kv_heads = k->shape[1], depth = q->shape[2];
   SFX_CHECK(kv_heads > 0 && heads % kv_heads == 0 && heads / kv_heads <= kMaxRows, "attention: query heads must be a multiple of key heads, at most 64 a group");
-  SFX_CHECK(unit_last(q) && unit_last(k) && unit_last(v) && unit_last(out) && depth <= 256, "attention: heads must be contiguous in D, D at most 256");
+  SFX_CHECK(unit_last(q) && unit_last(k) && unit_last(v) && unit_last(out), "attention: heads must be contiguous in D");
   const Operation op(stream);
   const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group, *mask);
   const Segments s = cut_segments(op, cu_seqlens, segments);
@@ -29,12 +29,13 @@ int32_t attention_forward(sfx_stream *stream, const sfx_tensor *q, const sfx_ten
     }
   });
   // One task: one tile of query positions of one key head, all its query heads.
-  parallel(stream, s.tiles * kv_heads, [&](int64_t task, int32_t) {
+  const int64_t work_floats = kMaxRows * (kTile + 2 * width);
+  float *const work = op.floats(team_size(stream) * work_floats);
+  parallel(stream, s.tiles * kv_heads, [&](int64_t task, int32_t thread) {
     const int64_t tile = task / kv_heads, h = task % kv_heads, segment = s.tile_segment[tile];
     const int64_t base = s.cu[segment], length = s.cu[segment + 1] - base, q0 = (tile - s.first_tile[segment]) * kTile;
     const int64_t q_end = least(q0 + kTile, length);
-    alignas(64) float scores[kMaxRows * kTile];
-    alignas(64) float rows_q[kMaxRows * 256], rows_o[kMaxRows * 256];
+    float *const scores = work + thread * work_floats, *const rows_q = scores + kMaxRows * kTile, *const rows_o = rows_q + kMaxRows * width;
     SoftmaxRows soft;
     for (int64_t t0 = q0; t0 < q_end; t0 += together) {
       const int64_t t1 = least(t0 + together, q_end), rows = (t1 - t0) * group;

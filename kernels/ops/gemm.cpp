@@ -20,7 +20,8 @@ constexpr int kRows = 4, kWide = 1;
 constexpr int64_t kPanel = 16 * kWide;
 constexpr int64_t kPackFloats = 64 * 1024;  // the packed block of B: 256 KiB, half of a small L2
 constexpr int64_t kDepth = 512;             // longest block of k
-static_assert(kPackFloats == kProductScratch, "callers of multiply_here bring the block of B");
+constexpr int64_t kCopied = 48;             // rows of A copied at once where its columns lie far apart
+static_assert(kPackFloats + kCopied * kDepth + 16 <= kProductScratch, "both packed blocks fit in a product's scratch");
 
 struct Tile {
   int64_t k;
@@ -137,13 +138,17 @@ void pack_panel(const float *b, int64_t bk, int64_t bj, int64_t k, int64_t colum
   }
 }
 
-// A whose columns lie far apart (gradients of weights: A = dy^T) is copied to[p][rows] for one tile of rows, or every step of k would touch
-// another page. `to` has 16 floats of slack.
-void pack_rows(const float *a, int64_t ak, int64_t k, int64_t rows, float *to) {
-  for (int64_t p = 0; p < k; p++) store(to + p * rows, load_n(a + p * ak, (int)rows));
+// A whose columns lie far apart (gradients of weights: A = dy^T) is copied for kCopied rows at once, tile after tile to[p][rows of the tile],
+// or every step of k would touch another page for a single tile. `to` has 16 floats of slack.
+void copy_rows(const float *a, int64_t ak, int64_t k, int64_t rows, float *to) {
+  int64_t first[kCopied], count[kCopied], tiles = 0;
+  for (int64_t i = 0; i < rows; tiles++) first[tiles] = i, count[tiles] = rows_next(rows - i), i += count[tiles];
+  for (int64_t p = 0; p < k; p++)
+    for (int64_t t = 0; t < tiles; t++)
+      store_n(to + first[t] * k + p * count[t], load_n(a + p * ak + first[t], (int)count[t]), (int)count[t]);
 }
 
-// One product on the calling thread with `pack` scratch of kPackFloats, and `held` for partial chains when an old C is added last.
+// One product on the calling thread with `pack` scratch of kProductScratch, and `held` for partial chains when an old C is added last.
 constexpr int64_t kHeldRows = 96, kHeldColumns = 1024;
 void multiply_serial(const Product &g, float *pack, float *held) {
   const bool hold = g.add && g.k > kDepth;
@@ -153,7 +158,7 @@ void multiply_serial(const Product &g, float *pack, float *held) {
   const int64_t row_block = hold ? kHeldRows : g.m;
   const bool direct = g.bj == 1 && (g.m <= 2 * kRows || g.bk <= 64);
   const bool copy_a = g.ai == 1 && g.ak >= 256 && g.n > 2 * kPanel;
-  alignas(64) float packed_a[kRows * kDepth + 16];
+  float *const packed_a = pack + kPackFloats;
   for (int64_t i0 = 0; i0 < g.m; i0 += row_block) {
     const int64_t i1 = i0 + row_block < g.m ? i0 + row_block : g.m;
     for (int64_t j0 = 0; j0 < g.n; j0 += column_block) {
@@ -165,15 +170,23 @@ void multiply_serial(const Product &g, float *pack, float *held) {
           for (int64_t j = j0; j < j1; j += kPanel)
             pack_panel(g.b + p0 * g.bk + j * g.bj, g.bk, g.bj, kk, j1 - j < kPanel ? j1 - j : kPanel,
                        pack + (j - j0) * kk);
-        for (int64_t i = i0; i < i1;) {
-          const int64_t rows = rows_next(i1 - i);
+        for (int64_t i = i0, copied = i0; i < i1;) {
           const float *a = g.a + i * g.ai + p0 * g.ak;
-          if (copy_a) pack_rows(a, g.ak, kk, rows, packed_a);
+          int64_t rows = rows_next(i1 - i);
+          if (copy_a) {
+            if (i >= copied + kCopied || i == i0) {
+              copied = i;
+              copy_rows(a, g.ak, kk, i1 - i < kCopied ? i1 - i : kCopied, packed_a);
+            }
+            const int64_t end = i1 < copied + kCopied ? i1 : copied + kCopied;
+            rows = rows_next(end - i);
+            a = packed_a + (i - copied) * kk;
+          }
           for (int64_t j = j0; j < j1; j += kPanel) {
             const int64_t width = j1 - j < kPanel ? j1 - j : kPanel, vectors = (width + 15) / 16;
             Tile t;
             t.k = kk;
-            t.a = copy_a ? packed_a : a, t.ai = g.ai, t.ak = copy_a ? rows : g.ak;
+            t.a = a, t.ai = g.ai, t.ak = copy_a ? rows : g.ak;
             t.b = direct ? g.b + p0 * g.bk + j : pack + (j - j0) * kk, t.bk = direct ? g.bk : kPanel;
             float *c = g.c + i * g.ci + j, *keep = hold ? held + (i - i0) * kHeldColumns + (j - j0) : c;
             const int64_t keep_row = hold ? kHeldColumns : g.ci;
@@ -207,7 +220,7 @@ void multiply(sfx_stream *stream, const Product *products, int64_t count) {
   }
   const bool serial = team == 1 || work < 60e3;
   const int64_t threads = serial ? 1 : team;
-  float *pack = scratch.floats(threads * kPackFloats);
+  float *pack = scratch.floats(threads * kProductScratch);
   float *held = hold ? scratch.floats(threads * kHeldRows * kHeldColumns) : nullptr;
   if (serial) {
     for (int64_t i = 0; i < count; i++)
@@ -245,7 +258,7 @@ void multiply(sfx_stream *stream, const Product *products, int64_t count) {
       }
   }
   parallel(stream, at, [&](int64_t i, int32_t thread) {
-    multiply_serial(tasks[i], pack + thread * kPackFloats, held ? held + thread * kHeldRows * kHeldColumns : nullptr);
+    multiply_serial(tasks[i], pack + thread * kProductScratch, held ? held + thread * kHeldRows * kHeldColumns : nullptr);
   });
 }
 

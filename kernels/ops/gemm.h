@@ -26,7 +26,7 @@ struct Product {
 void multiply(sfx_stream *, const Product *, int64_t count);
 
 // One product on the calling thread, inside a task: `scratch` holds kProductScratch floats. Not for `add`.
-constexpr int64_t kProductScratch = 64 * 1024;
+constexpr int64_t kProductScratch = 96 * 1024;
 void multiply_here(const Product &, float *scratch);
 
 // On the calling thread, B (unit column stride) read where it lies, no scratch: for tiles that are in cache.

@@ -5,10 +5,6 @@
 #include "isa.h"
 #include "team.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace SFX_NS {
 
 using sfx::team_size;
@@ -30,27 +26,14 @@ class Scratch {
   int64_t mark_;
 };
 
-// Round to nearest, subnormals kept, for the time of one operator.
+// Scratch and floating-point state for the time of one operator.
 class Operation : public Scratch {
  public:
-#if defined(__x86_64__)
-  explicit Operation(sfx_stream *s) : Scratch(s), saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-  ~Operation() { _mm_setcsr(saved_); }
+  explicit Operation(sfx_stream *s) : Scratch(s), state_(sfx::float_state_enter()) {}
+  ~Operation() { sfx::float_state_leave(state_); }
 
  private:
-  uint32_t saved_;
-#elif defined(__aarch64__)
-  explicit Operation(sfx_stream *s) : Scratch(s) {
-    asm volatile("mrs %0, fpcr" : "=r"(saved_));
-    asm volatile("msr fpcr, %0" : : "r"((uint64_t)0));
-  }
-  ~Operation() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
-
- private:
-  uint64_t saved_;
-#else
-  explicit Operation(sfx_stream *s) : Scratch(s) {}
-#endif
+  uint64_t state_;
 };
 
 // body(index, thread) for index in [0, count)

@@ -4,8 +4,24 @@
 
 #include <string.h>
 
+#include <new>
+
 namespace SFX_NS {
 namespace {
+
+// An operator that finds no memory for its scratch returns a status; nothing is thrown across the table.
+template <auto Operator>
+struct Guarded;
+template <class... Arguments, int32_t (*Operator)(Arguments...)>
+struct Guarded<Operator> {
+  static int32_t call(Arguments... arguments) {
+    try {
+      return Operator(arguments...);
+    } catch (const std::bad_alloc &) {
+      return sfx::fail(SFX_OUT_OF_MEMORY, "no memory for the scratch of an operator; use smaller batches");
+    }
+  }
+};
 
 int32_t synchronize(sfx_stream *) { return SFX_OK; }  // operators return when they are done
 int32_t copy(sfx_stream *, void *to, const void *from, int64_t bytes) {
@@ -30,28 +46,28 @@ static const sfx_backend table = {
     sfx::release,
     copy,
     fill_zero,
-    embedding_forward,
-    embedding_backward,
-    rms_norm_forward,
-    rms_norm_backward,
-    linear_forward,
-    linear_backward_input,
-    linear_backward_weight,
-    rope,
-    attention_forward,
-    attention_backward,
-    kv_write,
-    attention_paged,
-    router_forward,
-    router_backward,
+    Guarded<embedding_forward>::call,
+    Guarded<embedding_backward>::call,
+    Guarded<rms_norm_forward>::call,
+    Guarded<rms_norm_backward>::call,
+    Guarded<linear_forward>::call,
+    Guarded<linear_backward_input>::call,
+    Guarded<linear_backward_weight>::call,
+    Guarded<rope>::call,
+    Guarded<attention_forward>::call,
+    Guarded<attention_backward>::call,
+    Guarded<kv_write>::call,
+    Guarded<attention_paged>::call,
+    Guarded<router_forward>::call,
+    Guarded<router_backward>::call,
     moe_saved_bytes,
-    moe_forward,
-    moe_backward,
-    linear_logprob_forward,
-    linear_logprob_backward,
-    linear_sample,
-    sum_squares,
-    adamw,
+    Guarded<moe_forward>::call,
+    Guarded<moe_backward>::call,
+    Guarded<linear_logprob_forward>::call,
+    Guarded<linear_logprob_backward>::call,
+    Guarded<linear_sample>::call,
+    Guarded<sum_squares>::call,
+    Guarded<adamw>::call,
 };
 
 }  // namespace SFX_NS

@@ -17,6 +17,10 @@ int64_t arena_enter(sfx_stream *);
 void arena_leave(sfx_stream *, int64_t mark);
 void *arena_take(sfx_stream *, int64_t bytes);
 
+// Sets round to nearest, subnormals kept, no traps, whatever the host process has chosen; returns the state to restore.
+uint64_t float_state_enter();
+void float_state_leave(uint64_t);
+
 int32_t fail(int32_t status, const char *message);
 const char *last_error();
 void *allocate(int64_t bytes);

@@ -7,11 +7,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <new>
 #include <thread>
 #include <vector>
-
-#include "float-state.h"
 
 namespace {
 
@@ -53,7 +52,7 @@ struct sfx_stream {
   }
 
   void help(int32_t thread) {
-    sfx::FloatState state;
+    sfx::float_state_enter();
     uint32_t seen = 0;
     for (;;) {
       const auto until = std::chrono::steady_clock::now() + kSpin;
@@ -123,7 +122,7 @@ void *arena_take(sfx_stream *s, int64_t bytes) {
     p = s->base + s->used;
   } else {
     p = static_cast<char *>(allocate(bytes));
-    if (!p) abort();  // as an out-of-memory operator new would
+    if (!p) throw std::bad_alloc();  // the operator table turns it into SFX_OUT_OF_MEMORY
     s->overflow.push_back(p);
   }
   s->used += bytes;
@@ -132,6 +131,29 @@ void *arena_take(sfx_stream *s, int64_t bytes) {
   memset(p, 0xff, (size_t)bytes);
 #endif
   return p;
+}
+
+uint64_t float_state_enter() {
+#if defined(__x86_64__)
+  const uint64_t saved = __builtin_ia32_stmxcsr();
+  if (saved != 0x1f80) __builtin_ia32_ldmxcsr(0x1f80);
+  return saved;
+#elif defined(__aarch64__)
+  uint64_t saved;
+  asm volatile("mrs %0, fpcr" : "=r"(saved));
+  asm volatile("msr fpcr, %0" : : "r"((uint64_t)0));
+  return saved;
+#else
+  return 0;
+#endif
+}
+
+void float_state_leave([[maybe_unused]] uint64_t saved) {
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr((uint32_t)saved);
+#elif defined(__aarch64__)
+  asm volatile("msr fpcr, %0" : : "r"(saved));
+#endif
 }
 
 int32_t fail(int32_t status, const char *message) {
@@ -152,7 +174,13 @@ void release(void *p) { free(p); }
 sfx_stream *stream_create(int32_t threads) {
   auto *s = new (std::nothrow) sfx_stream;
   if (!s) return nullptr;
-  for (int32_t i = 1; i < threads; i++) s->helpers.emplace_back([s, i] { s->help(i); });
+  try {
+    for (int32_t i = 1; i < threads; i++) s->helpers.emplace_back([s, i] { s->help(i); });
+  } catch (const std::exception &e) {
+    fail(SFX_OUT_OF_MEMORY, e.what());
+    stream_destroy(s);
+    return nullptr;
+  }
   return s;
 }
 

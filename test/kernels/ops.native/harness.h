@@ -151,6 +151,7 @@ inline Floats joined(std::initializer_list<const Floats *> parts) {
   return all;
 }
 
+void test_elementary();
 void test_linear();
 void test_elementwise();
 void test_attention();

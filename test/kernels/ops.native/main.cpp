@@ -9,7 +9,7 @@ int main(int argc, char **argv) {
   const struct {
     const char *name;
     void (*run)();
-  } suites[] = {{"linear", test_linear}, {"elementwise", test_elementwise}, {"attention", test_attention}, {"moe", test_moe}, {"vocabulary", test_vocabulary}};
+  } suites[] = {{"elementary", test_elementary}, {"linear", test_linear}, {"elementwise", test_elementwise}, {"attention", test_attention}, {"moe", test_moe}, {"vocabulary", test_vocabulary}};
   for (const auto &suite : suites)
     if (only.empty() || only == suite.name) {
       const int before = failures;
