@@ -5,7 +5,7 @@ import { ActorBusyError, ActorDiedError, CallAbortedError, type Death, RuntimeFa
 import type { ActorSpec } from '../control/index.ts';
 import { FAILED, PENDING, RELEASED, Ref } from '../objects/index.ts';
 import type { Connection } from './connection.ts';
-import { enter, leave, runInside, type Scope, type ScopeActor } from './scope.ts';
+import { enter, insideSome, leave, runInside, type Scope, type ScopeActor } from './scope.ts';
 
 type Method = (this: unknown, ...args: unknown[]) => unknown;
 interface Instance {
@@ -28,6 +28,7 @@ export class Task {
   #controller: AbortController | undefined;
   readonly abortable: boolean;
   aborted = false;
+  scope: Scope | undefined = undefined;
 
   constructor(
     host: ActorHost,
@@ -60,11 +61,13 @@ export class Task {
   }
 
   answer(value: unknown): void {
+    if (this.scope !== undefined) this.scope.over = true;
     if (this.abortable) this.connection.inbound.delete(this.call);
     this.connection.answer(this.call, value);
   }
 
   fail(error: unknown): void {
+    if (this.scope !== undefined) this.scope.over = true;
     if (this.abortable) this.connection.inbound.delete(this.call);
     this.connection.fail(this.call, error);
   }
@@ -89,7 +92,7 @@ export class ActorHost implements ScopeActor {
     this.spec = spec;
     this.incarnation = incarnation;
     this.#shared = spec.isolation === 'shared';
-    this.#scope = { actor: this, expiresAt: 0, signal: this.#stopped.signal, abortable: false };
+    this.#scope = { actor: this, expiresAt: 0, signal: this.#stopped.signal, abortable: false, over: false };
   }
 
   get id(): number {
@@ -226,13 +229,15 @@ export class ActorHost implements ScopeActor {
     }
     let result: unknown;
     try {
-      if (this.#shared || task.abortable || task.expiresAt > 0) {
+      if (this.#shared || task.abortable || task.expiresAt > 0 || insideSome()) {
         const scope: Scope = {
           actor: this,
           expiresAt: task.expiresAt,
           signal: task.abortable ? AbortSignal.any([task.signal, this.#stopped.signal]) : this.#stopped.signal,
           abortable: task.abortable,
+          over: false,
         };
+        task.scope = scope;
         result = runInside(scope, () => method.apply(this.#instance, task.args));
       } else {
         const outer = enter(this.#scope);

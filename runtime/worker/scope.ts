@@ -9,6 +9,8 @@ export interface Scope {
   readonly signal: AbortSignal;
   /** The call can be aborted, so nested calls must listen. */
   readonly abortable: boolean;
+  /** The call has ended. What it started may go on in its context (a socket, a timer), but is no longer part of it. */
+  over: boolean;
 }
 
 export interface ScopeActor {
@@ -29,25 +31,22 @@ export function setResident(scope: Scope | undefined): void {
   resident = scope;
 }
 
+/** The call that a nested call inherits from. */
 export function callScope(): Scope | undefined {
-  return storage.getStore() ?? synchronous;
+  const scope = storage.getStore() ?? synchronous;
+  return scope?.over ? undefined : scope;
+}
+
+/** Whether this code runs in the context of some call: perhaps not the one that is about to run. */
+export function insideSome(): boolean {
+  return storage.getStore() !== undefined;
 }
 
 export function actorScope(): Scope | undefined {
   return storage.getStore() ?? synchronous ?? resident;
 }
 
-/** Runs the synchronous part in the scope; what it awaits is outside. */
-export function runSynchronously<T>(scope: Scope, body: () => T): T {
-  const outer = synchronous;
-  synchronous = scope;
-  try {
-    return body();
-  } finally {
-    synchronous = outer;
-  }
-}
-
+/** The synchronous part that follows, up to leave(), is in the scope; what it awaits is outside. */
 export function enter(scope: Scope): Scope | undefined {
   const outer = synchronous;
   synchronous = scope;

@@ -170,6 +170,14 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
       t.equal(await probe.open(), 3, 'three under way, a fourth still runs');
       await get(gates);
 
+      // A deadline ends with its call: what runs next, in whatever context, does not inherit it.
+      const expiring = withOptions(narrow, { timeoutMs: 50 })
+        .nest(counter, 150)
+        .catch((e: unknown) => e);
+      const behind = narrow.addThrough(counter, 0);
+      t.match(await expiring, { code: 'SINKFLEX_CALL_TIMEOUT' });
+      t.type(await behind, 'number');
+
       const running = narrow.block();
       const waiting = [narrow.label(), narrow.label()];
       const error = await narrow.label().catch((e: unknown) => e);
