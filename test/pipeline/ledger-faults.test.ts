@@ -1,0 +1,74 @@
+// Runs in which actors are killed: they complete, the ledger balances, and a synchronous run learns the same.
+import { join } from 'node:path';
+import t from 'tap';
+import { readMetrics } from '../../actors/index.ts';
+import { os } from '../../kernels/index.ts';
+import { balanced, essence, killing, learnt, ledger, pidsOf, root, start } from './tiny-run.ts';
+
+t.test('synchronous runs with killed actors end as the one left alone', async (t) => {
+  await start('sync', { mode: 'sync' });
+  const sync = essence('sync');
+
+  t.test('a killed trainer goes back to its checkpoint, and a synchronous run ends with the same bits', async (t) => {
+    const k = killing('trainer', { 1: ['trainer'], 3: ['trainer'] });
+    const r = await start('trainer', { mode: 'sync' }, k);
+    t.match(r, { steps: 5, trajectories: 40, restarts: 2 });
+    t.match(k.notes.join('\n'), /goes back to step 0[\s\S]*goes back to step 2/);
+    t.strictSame(learnt(essence('trainer')), learnt(sync));
+    const l = ledger('trainer');
+    t.ok(balanced(l) && l.trained === 40 && l.aborted.rollback! >= 16, JSON.stringify(l));
+  });
+
+  t.test('killed rollout, environment and reference actors are restarted, and nothing that is learnt changes', async (t) => {
+    const k = killing('workers', { 1: ['rollout-0', 'environment-1'], 2: ['reference', 'rollout-1'], 3: ['environment-0', 'reference'] });
+    const r = await start('workers', { mode: 'sync' }, k);
+    t.match(r, { steps: 5, restarts: 6 });
+    t.strictSame(learnt(essence('workers')), learnt(sync));
+    const l = ledger('workers');
+    t.ok(balanced(l) && l.trained === 40, JSON.stringify(l));
+  });
+});
+
+t.test('asynchronous: staleness is bounded, every kind of actor is killed in mid-flight, the ledger balances at every step', async (t) => {
+  const k = killing('async', { 1: ['rollout-0'], 2: ['environment-0', 'rollout-1'], 3: ['trainer'], 4: ['reference'] });
+  const r = await start('async', { mode: 'async', 'env.latency': 'lognormal(mean=4ms,sigma=1.0)', 'trainer.total_training_steps': 6 }, k);
+  t.match(r, { steps: 6, mode: 'async' });
+  t.equal(r.restarts, 5);
+  const steps = readMetrics(join(root, 'async', 'metrics.jsonl')).filter((m) => m['actor/pg_loss'] !== undefined);
+  t.strictSame(
+    steps.map((m) => m['training/global_step']),
+    [1, 2, 3, 4, 5, 6],
+    'metrics after the checkpoint were cut back',
+  );
+  for (const m of steps) {
+    t.equal(m['ledger/sampled'], m['ledger/trained']! + m['ledger/filtered']! + m['ledger/aborted']! + m['ledger/in_flight']!);
+    // Two optimiser steps a batch: one batch of lag is two versions.
+    t.ok(m['training/off_policy/trajectory_staleness/max']! <= 2 * 2, `${m['training/off_policy/trajectory_staleness/max']}`);
+  }
+  const l = ledger('async');
+  t.ok(balanced(l) && l.inFlight === 0 && l.trained === 6 * 8, JSON.stringify(l));
+  t.ok(l.aborted.rollback! > 0);
+});
+
+t.test('stopping ends everything at once and leaves nothing behind', async (t) => {
+  const stop = new AbortController();
+  const pids: number[] = [];
+  let began = 0;
+  const running = start(
+    'stopped',
+    { mode: 'async', 'env.latency': 'fixed(50ms)', 'trainer.total_training_steps': 1000 },
+    {
+      signal: stop.signal,
+      on: (e) => {
+        if (e.kind !== 'advance' || e.phase !== 'grpo' || began > 0) return;
+        pids.push(...pidsOf('stopped'));
+        began = performance.now();
+        stop.abort();
+      },
+    },
+  );
+  await t.rejects(running, { code: 'SINKFLEX_ABORTED' });
+  t.ok(performance.now() - began < 2000, `${Math.round(performance.now() - began)} ms`);
+  t.ok(pids.length >= 6);
+  for (const pid of pids) t.notOk(['R', 'S', 'D', 'T'].includes(os.processState(pid) ?? ''), `${pid} is gone`);
+});

@@ -1,0 +1,91 @@
+// Whole runs with real actors on a tiny model, and what of them must be the same: shared by the tests of reproducibility and of faults.
+import { createHash } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t from 'tap';
+import { type ProgressEvent, parseConfig, readMetrics, type TrainingResult, train, withoutTimings } from '../../actors/index.ts';
+import type { LedgerSnapshot } from '../../actors/trajectory/index.ts';
+
+export const root = mkdtempSync(join(tmpdir(), 'sinkflex-run-'));
+t.teardown(() => rmSync(root, { recursive: true, force: true }));
+
+/** An entropy bonus moves the weights in every step, whatever the tiny policy scores. */
+const tiny = {
+  seed: 3,
+  env: { level: 1, max_turns: 6, num_actors: 2 },
+  data: { train_batch_size: 2, val_size: 6, val_interim_size: 4 },
+  model: {
+    hidden_size: 32,
+    intermediate_size: 32,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    head_dim: 8,
+    num_local_experts: 2,
+    num_experts_per_tok: 1,
+    sliding_window: 16,
+  },
+  rollout: { n: 4, num_actors: 2, threads: 1, max_num_seqs: 8, max_model_len: 160, max_tokens_per_turn: 8 },
+  actor: { entropy_coeff: 0.01, kl_loss_coef: 0.01, threads: 2, ppo_mini_batch_size: 1, optim: { lr_warmup_steps: 2 } },
+  sft: { total_steps: 10, train_batch_size: 4, demonstrations: 40 },
+  trainer: { total_training_steps: 5, test_freq: 3, save_freq: 2, max_ckpt_to_keep: 9, max_trajectories_per_step: null },
+};
+
+type Values = Record<string, unknown>;
+export function start(
+  name: string,
+  values: Values,
+  o: { on?: (e: ProgressEvent) => void; signal?: AbortSignal } = {},
+): Promise<TrainingResult> {
+  const config = parseConfig([
+    { source: 'tiny', values: tiny },
+    { source: 'test', values: { output: join(root, name), ...values } },
+  ]);
+  return train(config, { preset: 'tiny', ...(o.on ? { onProgress: o.on } : {}), ...(o.signal ? { signal: o.signal } : {}) });
+}
+
+export const read = (name: string, ...file: string[]) => readFileSync(join(root, name, ...file), 'utf8');
+export const ledger = (name: string) => JSON.parse(read(name, 'ledger.json')) as LedgerSnapshot;
+export const balanced = (l: LedgerSnapshot) =>
+  l.sampled === l.trained + l.inFlight + [...Object.values(l.filtered), ...Object.values(l.aborted)].reduce((a, b) => a + b, 0);
+
+/** Everything that a seed fixes: metrics without timings, the sampled ids, the final weights. */
+export function essence(name: string, step = 5) {
+  const metrics = readMetrics(join(root, name, 'metrics.jsonl')).map(withoutTimings);
+  const lines = read(name, 'trajectories', 'train.jsonl').split('\n').filter(Boolean);
+  const weights = readFileSync(join(root, name, 'checkpoints', `step-${String(step).padStart(10, '0')}`, 'model', 'model.safetensors'));
+  return {
+    metrics,
+    tokens: lines.map((line) => {
+      const { seconds, lineage, redone, ...rest } = JSON.parse(line);
+      return rest;
+    }),
+    weights: createHash('sha256').update(weights).digest('hex'),
+  };
+}
+/** The books differ where actors died; what was learnt must not. */
+export const learnt = (e: ReturnType<typeof essence>) => ({
+  ...e,
+  metrics: e.metrics.map((m) => Object.fromEntries(Object.entries(m).filter(([k]) => !k.startsWith('ledger/')))),
+});
+
+export const pidOf = (name: string, actor: string): number =>
+  (JSON.parse(read(name, 'actors.json')) as { name: string; pid: number }[]).find((a) => a.name === actor)!.pid;
+
+export const pidsOf = (name: string): number[] => (JSON.parse(read(name, 'actors.json')) as { pid: number }[]).map((a) => a.pid);
+
+/** Kills actors when a GRPO step is reported; each once. */
+export function killing(name: string, plan: Record<number, string[]>) {
+  const notes: string[] = [];
+  return {
+    notes,
+    on: (e: ProgressEvent) => {
+      if (e.kind === 'note') notes.push(e.text);
+      if (e.kind !== 'advance' || e.phase !== 'grpo') return;
+      const actors = plan[e.done] ?? [];
+      delete plan[e.done];
+      for (const actor of actors) process.kill(pidOf(name, actor), 'SIGKILL');
+    },
+  };
+}
