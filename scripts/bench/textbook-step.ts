@@ -93,7 +93,7 @@ export async function textbookStep(context: SuiteContext): Promise<void> {
         '--threads',
         String(SIZE.threads),
       ],
-      { threads: SIZE.threads, timeoutMs: 600_000 },
+      { threads: SIZE.threads, timeoutMs: 900_000 },
     );
     const peerRate = Number(peer.generated_tokens_per_second);
     context.report({

@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { readMetrics, TRAINING_STEP, type TrainingResult } from '../../actors/index.ts';
 import { os } from '../../kernels/index.ts';
+import { train } from '../../scripts/index.ts';
 
 const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
 
@@ -75,6 +76,20 @@ t.test('launch, evaluate, resume', async (t) => {
   const score = await sinkflex(['evaluate', folder, 'data.val_size=8', '--json']);
   t.equal(score.code, 0, score.errors);
   t.match(JSON.parse(score.out) as TrainingResult, { after: { n: 8 }, steps: 0 });
+});
+
+t.test('the same from a program', async (t) => {
+  const phases: string[] = [];
+  const small = { preset: 'tiny', sft: { total_steps: 2 }, 'trainer.total_training_steps': 1, data: { val_size: 4 } };
+  const result = await train({
+    ...small,
+    output: join(t.testdir(), 'run'),
+    onProgress: (event) => event.kind === 'end' && phases.push(event.phase),
+  });
+  t.match(result, { steps: 1, after: { n: 4 } });
+  t.same(phases, ['start', 'warm start', 'validation', 'grpo', 'validation']);
+  await t.rejects(train({ ...small, output: join(t.testdir(), 'stopped'), signal: AbortSignal.abort() }), { code: 'SINKFLEX_ABORTED' });
+  await t.rejects(train({ preset: 'tiny', 'rollout.m': 4 }), { code: 'SINKFLEX_SETTINGS', message: /train\(\)/ });
 });
 
 t.test('Ctrl-C ends everything within two seconds, exit code 130', { skip: process.platform !== 'linux' }, async (t) => {
