@@ -29,6 +29,7 @@ export interface DeskCounts {
 }
 
 const WALK = new RegExp(`^${REQUESTS.walk} (\\d)$`);
+const PROMISE = new RegExp(`^${REQUESTS.promise} (full|half|none|\\d)$`);
 export const CLOSE = new RegExp(`^${CLOSING} (\\d)$`);
 const ASKED = new Map<string, UserRequest>(
   (['code', 'bluetooth', 'latch', 'light'] as const).map((request) => [REQUESTS[request], request]),
@@ -104,7 +105,7 @@ class Episode {
     const closing = CLOSE.exec(action.text);
     if (closing) return this.#end(true, Number(closing[1]));
     const walk = WALK.exec(action.text);
-    const request = walk ? 'walk' : ASKED.get(action.text);
+    const request = walk ? 'walk' : PROMISE.test(action.text) ? 'promise' : ASKED.get(action.text);
     if (!request) return this.#pardon({ role: 'user', content: USER.pardon });
     const outcome = this.#world.user(request, walk ? Number(walk[1]) : 0);
     if (outcome.changed) this.#counts.changes++;

@@ -42,7 +42,7 @@ export const MISTAKES = {
   /** Transfers a caller who should be served, or serves one who should be transferred. */
   transferNeedless: 0.05,
   transferMissed: 0.3,
-  /** Reads the treatment of another standing. */
+  /** Reads the treatment of another standing, promises it and acts on it. */
   wrongRow: 0.34,
   /** The right treatment, the wrong sum. */
   arithmetic: 0.12,
@@ -87,6 +87,7 @@ export interface Habits {
 export function* agent(rules: string, complaint: string, slip: Slips, habit: Habits = {}): Generator<string, void, string> {
   const table = readRules(rules);
   const { random } = slip;
+  const wantsRefund = complaint.includes(USER.refund);
 
   let standing: Standing;
   let ride: string;
@@ -104,6 +105,12 @@ export function* agent(rules: string, complaint: string, slip: Slips, habit: Hab
     return;
   }
 
+  if (wantsRefund) {
+    // A treatment that a habit fixes is given whatever the rules say.
+    if (habit.treatment === undefined && slip.happens('wrongRow')) treatment = random.pick(table.treatments.filter((t) => t !== treatment));
+    yield* request(`${REQUESTS.promise} ${treatment === 'flat' ? table.flat : treatment === 'transfer' ? 'none' : treatment}`, slip);
+  }
+
   const [, bike = '', , costText] = (yield* lookUp('get_ride', ride, slip)).split(' ');
   const cost = Number(costText);
 
@@ -111,17 +118,13 @@ export function* agent(rules: string, complaint: string, slip: Slips, habit: Hab
   if (!slip.happens('endForgotten')) yield* write('end_ride', ride, '', slip);
 
   let told = 0;
-  if (complaint.includes(USER.refund)) {
+  if (wantsRefund) {
     const colour = (yield* request(REQUESTS.light, slip)).split(' ').at(-1);
     let condition = habit.part ?? table.lights[(COLOURS as readonly (string | undefined)[]).indexOf(colour)] ?? 'fine';
     if (slip.happens('wrongPart')) condition = random.pick(PARTS.filter((part) => part !== condition));
     const flags = condition !== 'fine' && habit.flag !== false && !slip.happens('flagForgotten');
 
-    // A treatment that a habit fixes is given whatever the rules or the light say.
-    if (habit.treatment === undefined) {
-      if (condition === 'fine') treatment = 'none';
-      else if (slip.happens('wrongRow')) treatment = random.pick(table.treatments.filter((t) => t !== treatment));
-    }
+    if (condition === 'fine' && habit.treatment === undefined) treatment = 'none';
     let amount = amountOf(treatment, cost, table.flat);
     if (amount > 0 && slip.happens('arithmetic')) amount = 1 + random.below(cost);
 

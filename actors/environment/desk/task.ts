@@ -98,11 +98,11 @@ export function rulesText(task: DeskTask): string {
 }
 
 const TWO_DIGITS = Array.from({ length: 100 }, (_, i) => String(i).padStart(2, '0'));
-const COSTS = [4, 5, 6, 7, 8, 9];
+const COSTS = [4, 6, 8];
 const FLATS = [1, 2, 3, 5];
 
-/** Half of a cost, in whole credits, rounded down. */
-export const halfOf = (cost: number): number => cost >> 1;
+/** Costs are even. */
+export const halfOf = (cost: number): number => cost / 2;
 
 export function generateTask(seed: number, s: DeskSettings): DeskTask {
   const random = new CounterRandom(seed, s.level);
