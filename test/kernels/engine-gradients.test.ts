@@ -171,6 +171,23 @@ t.test('a mask leaves out what nobody asks for, and nothing else changes', async
   );
 });
 
+t.test('activations are reused, and grow linearly with the tokens', async (t) => {
+  const engine = new Engine({ store: createStore({ vocab_size: 4000 }) });
+  t.teardown(() => engine.dispose());
+  const bytes = async (lengths: number[], keep: boolean): Promise<number> => {
+    await engine.forward(packed(lengths), { keep });
+    return engine.stats().activationBytes;
+  };
+  const streaming = await bytes([1000], false);
+  const one = await bytes([1000], true);
+  t.ok(one > streaming, 'a kept forward holds every layer');
+  t.equal(await bytes([500, 500], true), one);
+  t.equal(await bytes([100], true), one, 'the arena stays');
+  const four = await bytes([1000, 1000, 1000, 1000], true);
+  t.ok(four < 4.1 * one, `${one} -> ${four} bytes`);
+  t.ok(one < 1000 * 4000 * 4, 'no [n, V] logits');
+});
+
 t.test('steps: the loss falls, the norm is clipped, decay spares norms and biases, versions are flips', async (t) => {
   const store = createStore({ initializer_range: 0.02 }, 7);
   const engine = new Engine({ store, threads: 2 });
