@@ -4,7 +4,7 @@ import { accessSync, constants, existsSync, readFileSync, statfsSync } from 'nod
 import { availableParallelism, freemem, homedir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
-import { packageRoot } from './presets.ts';
+import { packageRoot } from './package-root.ts';
 import { table } from './text.ts';
 
 export interface Check {

@@ -7,7 +7,7 @@ import { doctorCommand } from './doctor.ts';
 import { explain } from './errors.ts';
 import { evaluateCommand } from './evaluate.ts';
 import { launchCommand } from './launch.ts';
-import { packageRoot } from './presets.ts';
+import { packageRoot } from './package-root.ts';
 import { studyCommand } from './study.ts';
 
 /** Runs the words of a command line (without node and script); the exit code. */

@@ -1,7 +1,6 @@
 // Where presets live, and how the words of a command line become one checked configuration.
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import {
   type ConfigLayer,
   didYouMean,
@@ -12,11 +11,10 @@ import {
   type TrainingConfig,
 } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
+import { packageRoot } from './package-root.ts';
 
 export const DEFAULT_PRESET = 'desk';
 
-/** Folder of the package (sources stand one level below it, built files two). */
-export const packageRoot = findRoot(dirname(fileURLToPath(import.meta.url)));
 const PRESETS = join(packageRoot, 'scripts', 'presets');
 
 export interface Preset {
@@ -77,12 +75,4 @@ export function compose(c: Composition): { preset: string; config: TrainingConfi
   }
   const preset = c.preset ?? DEFAULT_PRESET;
   return { preset, config: parseConfig([presetLayer(preset), ...late]) };
-}
-
-function findRoot(from: string): string {
-  for (let at = from; ; at = dirname(at)) {
-    if (existsSync(join(at, 'package.json')) && existsSync(join(at, 'scripts', 'presets'))) return at;
-    if (dirname(at) === at)
-      throw new CommandError('SINKFLEX_USAGE', `the package around ${from} is incomplete (no scripts/presets); install it again`);
-  }
 }

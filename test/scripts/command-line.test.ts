@@ -1,6 +1,6 @@
 // The command as a user meets it, in a process of its own: help, dry runs, and what it says when something is wrong.
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
@@ -112,6 +112,23 @@ t.test('doctor examines the machine', async (t) => {
   );
   t.equal(code, checks.some((c) => c.state === 'fail') ? 2 : 0);
   t.ok(checks.every((c) => c.found !== ''));
+});
+
+t.test('without the addon: one message with the fix, and a doctor that says what is missing', async (t) => {
+  const copy = t.testdir();
+  const root = process.cwd();
+  for (const part of ['kernels', 'runtime', 'actors', 'scripts'])
+    cpSync(join(root, 'dist', part), join(copy, 'dist', part), { recursive: true });
+  cpSync(join(root, 'package.json'), join(copy, 'package.json'));
+  cpSync(join(root, 'scripts/presets'), join(copy, 'scripts/presets'), { recursive: true });
+  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
+  const run = (words: string[]) =>
+    spawnSync(process.execPath, [join(copy, 'dist/scripts/sinkflex.js'), ...words], { encoding: 'utf8', cwd: copy });
+  const launch = run(['launch', 'tiny']);
+  t.match(launch, { status: 2, stderr: /SINKFLEX_ADDON_MISSING: .*install/ });
+  t.notMatch(launch.stderr, /^\s+at /m);
+  t.notOk(existsSync(join(copy, 'runs')));
+  t.match(run(['doctor']), { status: 2, stdout: /FAIL +native addon/ });
 });
 
 t.test('a program passes settings as it likes', async (t) => {
