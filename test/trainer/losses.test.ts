@@ -50,14 +50,14 @@ const near = (
 };
 
 t.test('advantages: hand checks', async (t) => {
-  near(t, advantages('grpo', [0, 1], [0, 0]), [-0.70711, 0.70711]);
+  near(t, advantages('grpo', [0, 1], [0, 0]), [-Math.SQRT1_2, Math.SQRT1_2]);
   near(t, advantages('grpo', [0, 1], [0, 0], { normalizeByStd: true, std: 'population' }), [-1, 1]);
   near(t, advantages('grpo', [0, 1, 1, 0.5], [0, 0, 1, 1], { normalizeByStd: false, std: 'sample' }), [-0.5, 0.5, 0.25, -0.25]);
   near(t, advantages('rloo', [0, 0, 3], [0, 0, 0]), [-1.5, -1.5, 3]);
   const third = 0.1 + 0.2 - 0.3 + 1 / 3;
   t.strictSame(advantages('grpo', [1 / 3, third, 1 / 3], [0, 0, 0]), [0, 0, 0], 'equal up to rounding is exactly 0');
   t.strictSame(advantages('grpo', [0.7, 0.1, 0.1], [0, 1, 1]), [0, 0, 0], 'a group of one teaches nothing');
-  near(t, advantages('grpo', [0, 1, 0, 1, 1], [0, 0, 1, 1, 1]), [-0.70711, 0.70711, -1.1547, 0.57735, 0.57735], 1e-4);
+  near(t, advantages('grpo', [0, 1, 0, 1, 1], [0, 0, 1, 1, 1]), [-Math.SQRT1_2, Math.SQRT1_2, -1.1547, 0.57735, 0.57735], 1e-4);
   const whitened = advantages('reinforce_plus_plus', [0, 1], [0, 1], undefined, [3, 1]);
   near(t, whitened, [-0.5, 1.5], 1e-6);
   t.throws(() => advantageEstimator('grp'), { code: 'SINKFLEX_RECIPE_UNKNOWN', message: /did you mean grpo/ });

@@ -1,0 +1,279 @@
+// The trainer over a real engine: what an update measures, that splits change no bit, that skipping what teaches nothing changes no bit,
+// and that a checkpoint is whole and brings everything back.
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t from 'tap';
+import { type Recipe, readCheckpoint, Trainer } from '../../actors/trainer/index.ts';
+import { type PackedTrajectories, pack, type Trajectory } from '../../actors/trajectory/index.ts';
+import { Engine, parseModelConfig, WeightStore } from '../../kernels/index.ts';
+
+const model = parseModelConfig({
+  model_type: 'gpt_oss',
+  vocab_size: 48,
+  hidden_size: 32,
+  intermediate_size: 32,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 8,
+  num_local_experts: 2,
+  num_experts_per_tok: 1,
+  sliding_window: 8,
+  layer_types: ['sliding_attention', 'full_attention'],
+  rms_norm_eps: 1e-5,
+  rope_theta: 10000,
+  swiglu_limit: 7,
+  tie_word_embeddings: false,
+  max_position_embeddings: 64,
+  attention_bias: true,
+});
+
+const recipe: Recipe = {
+  advantage: { estimator: 'grpo', normalizeByStd: true, std: 'sample' },
+  loss: { mode: 'vanilla', clipLow: 0.2, clipHigh: 0.28, dualClip: 3, aggregation: 'token-mean', horizon: 64 },
+  kl: { coefficient: 0, estimator: 'k3' },
+  entropyCoefficient: 0,
+  correction: { mode: 'token', threshold: 2 },
+  oldIsBehaviour: false,
+  epochs: 1,
+  miniBatchPrompts: null,
+  microBatchTokens: 8192,
+  optimizer: { gradClip: 1, weightDecay: 0, betas: [0.9, 0.999], eps: 1e-8 },
+  temperature: 0.7,
+};
+
+function newStore(t: { teardown: (f: () => void) => unknown }): WeightStore {
+  const store = WeightStore.create(model);
+  store.initialise(5);
+  t.teardown(() => store.close());
+  return store;
+}
+
+/** Six groups of three, sampled by the engine itself; group 2 has no spread, and one response is a single token. */
+async function sample(store: WeightStore): Promise<PackedTrajectories> {
+  const engine = new Engine({ store, threads: 1, maxSequences: 18, maxSequenceTokens: 64 });
+  const trajectories = await Promise.all(
+    Array.from({ length: 18 }, async (_, i): Promise<Trajectory> => {
+      const [task, sample] = [Math.floor(i / 3), i % 3];
+      const prompt = Int32Array.from({ length: 3 + task }, (_, k) => (7 * task + k) % 48);
+      const s = await engine.openSequence();
+      const r = await engine.generate(s, {
+        tokens: prompt,
+        maxNewTokens: i === 4 ? 1 : 6 + sample,
+        stopTokens: [],
+        temperature: recipe.temperature,
+        key: [1, task, sample, 0],
+      });
+      engine.closeSequence(s);
+      const whole = <A extends Int32Array | Float32Array>(make: new (n: number) => A, filler: number, tail: A): A => {
+        const out = new make(prompt.length + tail.length).fill(filler) as A;
+        out.set(tail, prompt.length);
+        return out;
+      };
+      const ids = whole(Int32Array, 0, r.tokens);
+      ids.set(prompt);
+      return {
+        task,
+        sample,
+        group: `t${task}`,
+        seed: 0,
+        ids,
+        mask: Uint8Array.from(ids, (_, k) => (k < prompt.length ? 0 : 1)),
+        logprobs: whole(Float32Array, 0, r.logprobs),
+        versions: whole(Int32Array, -1, r.versions),
+        lineage: 0,
+        reward: task === 2 ? 1 : (i * 5) % 7 < 3 ? 1 : 0,
+        rewardParts: {},
+        stopReason: 'stop',
+        turns: 1,
+        toolCalls: 0,
+        malformed: 0,
+        redone: 0,
+        seconds: { total: 0, generate: 0, environment: 0 },
+      };
+    }),
+  );
+  await engine.dispose();
+  return pack(trajectories);
+}
+
+function weights(store: WeightStore): string {
+  const pin = store.pin();
+  const text = Buffer.from(pin.data).toString('base64');
+  pin.release();
+  return text;
+}
+const trainer = (store: WeightStore, change: Partial<Recipe> = {}, threads = 1) =>
+  new Trainer({ store: store.address, threads, recipe: { ...recipe, ...change } });
+
+async function reference(store: WeightStore, p: PackedTrajectories): Promise<Float32Array> {
+  const engine = new Engine({ store, threads: 1, maxSequences: 1, maxSequenceTokens: 64 });
+  const { logprobs } = await engine.forward({ ids: p.ids, cuSeqlens: p.cuSeqlens }, { temperature: recipe.temperature });
+  await engine.dispose();
+  return logprobs;
+}
+
+t.test('one update a batch: the ratio is exactly 1, generation equals training bit for bit, nothing is clipped', async (t) => {
+  const store = newStore(t);
+  const batch = await sample(store);
+  const tr = trainer(store, { kl: { coefficient: 0.1, estimator: 'k3' } });
+  const ref = await reference(store, batch);
+  const before = weights(store);
+  const { metrics, version, lineage } = await tr.update(batch, { lr: 1e-2 }, ref);
+  t.equal(metrics['training/rollout_probs_diff_max'], 0);
+  t.equal(metrics['actor/pg_clipfrac'], 0);
+  t.equal(metrics['actor/ppo_kl'], 0);
+  t.equal(metrics['actor/kl_loss'], 0, 'the policy is its own reference');
+  t.equal(metrics['rollout_corr/rollout_is_mean'], 1);
+  t.equal(metrics['training/off_policy/trajectory_staleness/max'], 0);
+  t.equal(metrics.frac_reward_zero_std, 1 / 6);
+  t.ok(metrics['actor/grad_norm']! > 0);
+  t.strictSame({ version, lineage }, { version: 1, lineage: 0 });
+  t.not(weights(store), before);
+  // The same batch again: now the policy has moved, and the books say how far.
+  const second = (await tr.update(batch, { lr: 1e-2 }, ref)).metrics;
+  t.ok(second['actor/kl_loss']! > 0);
+  t.ok(second['training/rollout_probs_diff_mean']! > 0);
+  t.equal(second['training/off_policy/trajectory_staleness/mean'], 1);
+  t.not(second['rollout_corr/rollout_is_mean'], 1);
+  await t.rejects(tr.update(batch, { lr: 1e-2 }), { code: 'SINKFLEX_LOSS_OPTION', message: /reference/ });
+  await tr.stop();
+});
+
+t.test('several updates a batch clip at a learning rate that moves the policy', async (t) => {
+  const store = newStore(t);
+  const batch = await sample(store);
+  const tr = trainer(store, { epochs: 2, miniBatchPrompts: 3 });
+  const { metrics, version } = await tr.update(batch, { lr: 3e-2 });
+  t.equal(version, 4, 'four optimiser steps, four versions');
+  t.ok(metrics['actor/pg_clipfrac']! > 0, `${metrics['actor/pg_clipfrac']}`);
+  t.equal(metrics['training/rollout_probs_diff_max'], 0, 'the old policy is that before the first of them');
+  await tr.stop();
+});
+
+t.test(
+  'gradients and weights are the same bits over micro-batch splits, threads, and whether what teaches nothing is skipped',
+  async (t) => {
+    const results: string[] = [];
+    for (const [change, threads] of [
+      [{}, 1],
+      [{ microBatchTokens: 40 }, 1],
+      [{ microBatchTokens: 1 }, 2],
+    ] as const) {
+      const store = newStore(t);
+      const tr = trainer(store, { ...change, epochs: 2, miniBatchPrompts: 2 }, threads);
+      await tr.update(await sample(store), { lr: 1e-2 });
+      results.push(weights(store));
+      await tr.stop();
+    }
+    t.equal(results[1], results[0]);
+    t.equal(results[2], results[0]);
+    // A KL coefficient too small to count in float32, against the policy itself, runs every sequence through both passes.
+    const dense: string[] = [];
+    for (const coefficient of [0, 1e-300]) {
+      const store = newStore(t);
+      const batch = await sample(store);
+      const tr = trainer(store, { kl: { coefficient, estimator: 'k3' } });
+      const { metrics } = await tr.update(batch, { lr: 1e-2 }, await reference(store, batch));
+      t.equal(metrics['actor/trained_tokens']! < batch.mask.reduce((a, b) => a + b, 0), coefficient === 0, 'group 2 is skipped, or not');
+      dense.push(weights(store));
+      await tr.stop();
+    }
+    t.equal(dense[1], dense[0]);
+  },
+);
+
+t.test('every switch of the recipe changes what is learnt', async (t) => {
+  const seen = new Map<string, string>();
+  const base = { epochs: 2, miniBatchPrompts: 3 };
+  const changes: Record<string, Partial<Recipe>> = {
+    plain: {},
+    'no std': { advantage: { ...recipe.advantage, normalizeByStd: false } },
+    population: { advantage: { ...recipe.advantage, std: 'population' } },
+    rloo: { advantage: { ...recipe.advantage, estimator: 'rloo' } },
+    'reinforce++': { advantage: { ...recipe.advantage, estimator: 'reinforce_plus_plus' } },
+    'seq mean': { loss: { ...recipe.loss, aggregation: 'seq-mean-token-mean' } },
+    'seq sum': { loss: { ...recipe.loss, aggregation: 'seq-mean-token-sum' } },
+    'prompt mean': { loss: { ...recipe.loss, aggregation: 'prompt-mean' } },
+    'tight clip': { loss: { ...recipe.loss, clipLow: 0.01, clipHigh: 0.01 } },
+    gspo: { loss: { ...recipe.loss, mode: 'gspo' } },
+    cispo: { loss: { ...recipe.loss, mode: 'cispo' } },
+    entropy: { entropyCoefficient: 0.01 },
+    temperature: { temperature: 1 },
+    'kl k3': { kl: { coefficient: 0.1, estimator: 'k3' } },
+    'kl k2': { kl: { coefficient: 0.1, estimator: 'k2' } },
+    decay: { optimizer: { ...recipe.optimizer, weightDecay: 0.1 } },
+    clip: { optimizer: { ...recipe.optimizer, gradClip: 1e-3, eps: 1e-3 } },
+  };
+  for (const [name, change] of Object.entries(changes)) {
+    const store = newStore(t);
+    const batch = await sample(store);
+    const ref = await reference(store, batch);
+    const tr = trainer(store, { ...base, ...change });
+    await tr.update(batch, { lr: 1e-2 }, ref);
+    const w = weights(store);
+    t.notOk(seen.get(w), `${name} differs from ${seen.get(w) ?? 'all others'}`);
+    seen.set(w, name);
+    await tr.stop();
+  }
+});
+
+t.test('demonstrations are learnt; only the masked tokens are', async (t) => {
+  const store = newStore(t);
+  const tr = trainer(store);
+  const ids = Int32Array.from({ length: 24 }, (_, k) => (k % 6) * 3);
+  const batch = { ids, cuSeqlens: Int32Array.of(0, 12, 24), mask: Uint8Array.from(ids, (_, k) => (k % 12 > 5 ? 1 : 0)) };
+  const losses: number[] = [];
+  for (let i = 0; i < 30; i++) losses.push((await tr.sft(batch, { lr: 1e-2, weightDecay: 0, gradClip: 1 })).loss);
+  t.ok(Math.abs(losses[0]! - Math.log(48)) < 0.3, `${losses[0]} begins at the uniform loss`);
+  t.ok(losses.at(-1)! < 0.1, `${losses.at(-1)}`);
+  await tr.stop();
+});
+
+t.test('a checkpoint brings back weights, moments and place; half of one never stands', async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), 'sinkflex-'));
+  t.teardown(() => rmSync(dir, { recursive: true }));
+  const place = join(dir, 'step-0000000001');
+  const state = {
+    step: 1,
+    cursor: 6,
+    ledger: { sampled: 18, trained: 18, filtered: {}, aborted: {}, inFlight: 0 },
+    extra: { note: 'kept' },
+  };
+  const store = newStore(t);
+  const batch = await sample(store);
+  const tr = trainer(store);
+  await tr.update(batch, { lr: 1e-2 });
+  await tr.save(place, state, { 'tokenizer.json': '{}' });
+  await tr.update(batch, { lr: 1e-2 });
+  const straight = weights(store);
+  t.match(readCheckpoint(place), { format: 1, lineage: 0, version: 1, ...state });
+  t.strictSame(readdirSync(join(place, 'model')).sort(), ['config.json', 'model.safetensors', 'tokenizer.json']);
+  // Back in the same process, as a new lineage.
+  t.match(await tr.restore(place, 3), { cursor: 6 });
+  t.match(store.current(), { lineage: 3, version: 1 });
+  const again = await tr.update(batch, { lr: 1e-2 });
+  t.match(again, { lineage: 3, version: 2 });
+  t.equal(weights(store), straight, 'the moments came back too');
+  // In a new process: fenced until it is told where the run stands.
+  const other = newStore(t);
+  const successor = new Trainer({ store: other.address, threads: 1, recipe, fenced: true });
+  await t.rejects(successor.update(batch, { lr: 1e-2 }), { code: 'SINKFLEX_TRAINER_LOST' });
+  await t.rejects(successor.save(place, state), { code: 'SINKFLEX_TRAINER_LOST' });
+  await successor.restore(place, 0);
+  await successor.update(batch, { lr: 1e-2 });
+  t.equal(weights(other), straight);
+  // Replaced as a whole; a failure leaves what stood there and no litter.
+  await successor.save(place, { ...state, step: 2 });
+  t.equal(readCheckpoint(place).step, 2);
+  writeFileSync(join(dir, 'a-file'), '');
+  await t.rejects(successor.save(join(dir, 'a-file', 'step'), state));
+  await t.rejects(successor.save(place, { ...state, step: 3 }, { 'no/such/folder': '' }));
+  t.equal(readCheckpoint(place).step, 2);
+  t.strictSame(readdirSync(dir).sort(), ['a-file', 'step-0000000001']);
+  t.notOk(existsSync(`${place}.old`));
+  t.throws(() => readCheckpoint(dir), { code: 'SINKFLEX_CHECKPOINT_INVALID' });
+  await successor.stop();
+  await tr.stop();
+});
