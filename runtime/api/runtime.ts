@@ -43,6 +43,16 @@ function driver(): Run {
   throw new RuntimeFailure('SINKFLEX_NOT_INITIALISED', 'call init() first');
 }
 
+/** Lent to nobody that could give it back: ours to end. */
+const KEPT = -1;
+
+function releaseArguments(actor: number): void {
+  const refs = held.get(actor);
+  if (refs === undefined) return;
+  held.delete(actor);
+  for (const ref of refs) if (ref.borrowed === undefined) session().loans.change(ref.id, KEPT, -1);
+}
+
 const toStderr = ({ name, pid, line }: ActorOutput): void => void process.stderr.write(`[${name} ${pid}] ${line}\n`);
 
 /**
@@ -73,6 +83,7 @@ export async function init(options: InitOptions = {}): Promise<void> {
     sharedWorkers: checked.sharedWorkers,
     maxInFlightBytes: checked.maxInFlightBytes,
     onOutput: options.onOutput ?? toStderr,
+    onDead: releaseArguments,
   });
   const self: Subscriber = { placed: (place) => own.placed(place), killed: (request) => own.killed(request) };
   const own = new Session(
@@ -114,7 +125,12 @@ export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
   return ending;
 }
 
-/** Starts an actor and answers its handle at once; calls made before it is ready wait. In an actor as well as in the driver. */
+/**
+ * Starts an actor and answers its handle at once; calls made before it is ready wait. In an actor as well as in the driver.
+ *
+ * @example
+ * const worker = spawn(Worker, { args: [options], maxRestarts: 3, maxConcurrency: 8 });
+ */
 export function spawn<C extends ActorClass>(
   definition: ActorDefinition<C>,
   ...rest: [] extends ConstructorParameters<C>
@@ -141,7 +157,7 @@ export function spawn<C extends ActorClass>(
   }
   if (refs.length > 0) {
     held.set(actor, refs);
-    for (const ref of refs) here.lend(ref, -1); // to nobody that gives it back: kept while the run lasts
+    for (const ref of refs) if (ref.borrowed === undefined) here.lend(ref, KEPT);
   }
   const spec: ActorSpec = { ...checked, actor, name, kind, definition: id, module, exportName: kind, methods: [...methods], args };
   here.link.send({ t: 'spawn', spec });
@@ -158,7 +174,12 @@ export function ready(handle: AnyHandle, options: { timeoutMs?: number } = {}): 
   return Handle.client(handleOf(handle)).ready(options.timeoutMs);
 }
 
-/** The same actor; calls made through the result have the deadline and the signal. */
+/**
+ * The same actor; calls made through the result have the deadline and the signal.
+ *
+ * @example
+ * const answer = await withOptions(solver, { timeoutMs: 5000, signal }).solve(task);
+ */
 export function withOptions<H extends AnyHandle>(handle: H, options: CallOptions): H {
   return Handle.withOptions(handleOf(handle), checkCall(options)) as unknown as H;
 }
@@ -178,7 +199,13 @@ export function onActorChange(listener: (actor: ActorInfo) => void): () => void 
   return driver().agent.onActorChange(listener);
 }
 
-/** A copy of the value, encoded once, for any number of calls. */
+/**
+ * A copy of the value, encoded once, for any number of calls.
+ *
+ * @example
+ * using batch = put(tokens);
+ * await Promise.all(trainers.map((trainer) => trainer.step(batch)));
+ */
 export function put<T>(value: T): ObjectRef<Awaited<T>> {
   session();
   const refs: Ref[] = [];
@@ -188,7 +215,7 @@ export function put<T>(value: T): ObjectRef<Awaited<T>> {
     ref.resolve(encodeAlone(value));
     if (refs.length > 0) {
       ref.holds = refs;
-      for (const inner of refs) session().lend(inner, -1);
+      for (const inner of refs) if (inner.borrowed === undefined) session().lend(inner, KEPT);
     }
     return ref as unknown as ObjectRef<Awaited<T>>;
   } finally {

@@ -25,6 +25,7 @@ const BACKOFF_MAX_MS = 30_000;
 const HARD_AFTER_MS = 250;
 const KEPT_DEAD = 1000;
 const EXPECTED_MS = 2000;
+const NO_ARGS = { header: new Uint8Array(), sections: new Uint8Array() };
 
 export interface AgentOptions {
   folder: string;
@@ -32,6 +33,8 @@ export interface AgentOptions {
   sharedWorkers: number;
   maxInFlightBytes: number;
   onOutput: (line: ActorOutput) => void;
+  /** The actor needs its constructor arguments no more. */
+  onDead: (actor: number) => void;
 }
 
 export class Agent {
@@ -202,7 +205,11 @@ export class Agent {
       const info = infoOf(actor);
       for (const listener of [...this.#listeners]) listener(info);
     }
-    if (actor.life.status === 'dead') this.#forgetOldest();
+    if (actor.life.status === 'dead') {
+      actor.spec = { ...actor.spec, args: NO_ARGS };
+      this.#options.onDead(actor.spec.actor);
+      this.#forgetOldest();
+    }
   }
 
   #forgetOldest(): void {

@@ -19,7 +19,7 @@ export interface WorkerRecord {
 }
 
 export interface ActorRecord {
-  readonly spec: ActorSpec;
+  spec: ActorSpec;
   life: Life;
   worker: WorkerRecord | undefined;
   /** How the current incarnation says that it ended, before its worker has. */

@@ -71,7 +71,9 @@ export class WorkerLife {
   }
 
   #ended(actor: number, message: Extract<ToAgent, { t: 'ended' }>): void {
-    this.#session.hosts.delete(actor);
+    const host = this.#session.hosts.get(actor);
+    const { incarnation, reason } = message;
+    if (host !== undefined) this.#session.unhost(host, { incarnation, reason, lastStderr: [] });
     if (!this.#alone) {
       this.#carrier.send(message);
       return;

@@ -1,7 +1,7 @@
 // What a worker is to the others: its listener, one connection to each worker that it talks to, the actors that it hosts, the actors
 // that it calls, and the values that it owns. Exactly one in each process or thread that takes part in a run, the driver included.
 import { performance } from 'node:perf_hooks';
-import { ActorDiedError, RuntimeFailure } from '../api/errors.ts';
+import { ActorDiedError, type Death, RuntimeFailure } from '../api/errors.ts';
 import type { Place, ToAgent, WorkerBirth } from '../control/index.ts';
 import { type Keeper, Loans, Ref } from '../objects/index.ts';
 import { connect, type Listener, listen, loopback, registerWireClass, type Transport } from '../wire/index.ts';
@@ -14,6 +14,8 @@ import { BORROW, GIVE_BACK } from './protocol.ts';
 export interface AgentLink {
   send(message: ToAgent): void;
 }
+
+const KEPT_ENDS = 1000;
 
 let current: Session | undefined;
 let lent: Ref[] | undefined;
@@ -40,6 +42,8 @@ export class Session implements Keeper {
   readonly maxInFlightBytes: number;
   readonly loans = new Loans();
   readonly hosts = new Map<number, ActorHost>();
+  /** How actors that this worker hosted last ended, for calls that come too late. */
+  readonly #ended = new Map<number, { name: string; death: Death }>();
   closed = false;
   readonly #folder: string;
   readonly #token: Buffer;
@@ -126,6 +130,14 @@ export class Session implements Keeper {
     this.#connections.delete(connection.peer);
     this.loans.holderGone(connection.peer);
     for (const client of this.#clients.values()) client.connectionClosed(connection);
+  }
+
+  /** The host is no more; late calls are told why. */
+  unhost(host: ActorHost, death: Death): void {
+    this.hosts.delete(host.id);
+    this.#ended.delete(host.id);
+    this.#ended.set(host.id, { name: host.name, death });
+    if (this.#ended.size > KEPT_ENDS) this.#ended.delete(this.#ended.keys().next().value!);
   }
 
   client(actor: number, name: string): ActorClient {

@@ -180,6 +180,7 @@ t.test(
     await busy.label();
     const spinning = busy.spin(60_000).catch((e: unknown) => e);
     const waiting = busy.label().catch((e: unknown) => e);
+    while (!output.some(({ line }) => line === 'spinning')) await new Promise((resolve) => setImmediate(resolve));
     await kill(busy);
     t.match(await spinning, { code: 'SINKFLEX_ACTOR_DIED', details: { mayHaveRun: true } });
     t.match(await waiting, { code: 'SINKFLEX_ACTOR_DIED' });

@@ -24,6 +24,7 @@ import {
   type Transport,
   writePrefix,
 } from '../../runtime/wire/index.ts';
+import { Session } from '../../runtime/worker/index.ts';
 
 /** What a channel wrote, and a reader of it that gets the bytes in pieces of any size. */
 function record(): { transport: Transport; bytes: () => Buffer } {
@@ -240,6 +241,40 @@ t.test('a listener lets in who knows the token, and nobody else', async (t) => {
   );
   t.same(said, [1, 'hello']);
   channel.close();
+});
+
+t.test('whoever is let in still says nothing ill-formed twice', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'sinkflex-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const token = Buffer.alloc(32, 1);
+  const session = new Session({ worker: 5, folder, token, maxInFlightBytes: 1000 }, { send() {} });
+  await session.open();
+  t.teardown(() => session.close());
+  const dial = async (message: unknown[]): Promise<unknown[] | 'closed'> => {
+    const transport = await connect(folder, token, 9, 5);
+    return new Promise((resolve) => {
+      const channel = new Channel(5, transport, { onMessage: (_, answer) => resolve(answer), onClose: () => resolve('closed') });
+      channel.open();
+      channel.send(message);
+    });
+  };
+  const CALL = 0;
+  const FETCH = 4;
+  for (const bad of [
+    [99, 1],
+    ['x'],
+    [],
+    [CALL, 1, 'actor', 1, 'm', [], 0, 0],
+    [CALL, 1, 1, 1, { m: 1 }, [], 0, 0],
+    [CALL, 1, 1, 1, 'm', 'args', 0, 0],
+    [CALL, 1, 1, 1, 'm', [], null, 0],
+  ]) {
+    t.equal(await dial(bad), 'closed', JSON.stringify(bad));
+  }
+  const [, , unknown] = (await dial([CALL, 1, 77, 1, 'm', [], 0, 0])) as [number, number, unknown];
+  t.match(decodeError(unknown), { code: 'SINKFLEX_ACTOR_DIED', details: { mayHaveRun: false } });
+  const [, , unlent] = (await dial([FETCH, 1, 77])) as [number, number, unknown];
+  t.match(decodeError(unlent), { code: 'SINKFLEX_OBJECT_RELEASED' });
 });
 
 t.test('a loop back into the same worker copies', async (t) => {
