@@ -54,7 +54,7 @@ function describeEnd(death: Death): string {
 
 /** The incarnation that was to answer is gone. `mayHaveRun`: the method may have run, in part or in whole. */
 export class ActorDiedError extends SinkflexError {
-  constructor(actor: string, death: Death, mayHaveRun: boolean) {
+  constructor(actor: string, death: Death, mayHaveRun: boolean, final = false) {
     const doubt = mayHaveRun ? 'the call may have run' : 'the call did not run';
     super('SINKFLEX_ACTOR_DIED', `actor ${actor} (incarnation ${death.incarnation}) ${describeEnd(death)}; ${doubt}`, {
       ...(death.cause === undefined ? {} : { cause: death.cause }),
@@ -66,6 +66,7 @@ export class ActorDiedError extends SinkflexError {
         signal: death.signal,
         lastStderr: death.lastStderr,
         mayHaveRun,
+        final,
       },
     });
     this.name = 'ActorDiedError';
@@ -85,6 +86,10 @@ export class ActorDiedError extends SinkflexError {
   get mayHaveRun(): boolean {
     return this.details?.mayHaveRun as boolean;
   }
+  /** No other incarnation will follow, as far as the caller knows: calling again is of no use. */
+  get final(): boolean {
+    return this.details?.final === true;
+  }
 }
 
 /** The actor will not come back: its constructor failed, or it died more often than its budget allows. */
@@ -92,8 +97,16 @@ export class ActorFailedError extends SinkflexError {
   constructor(actor: string, death: Death, restarts: number) {
     const spent = restarts > 0 ? ` after ${restarts} restart${restarts === 1 ? '' : 's'}; its restart budget is spent` : '';
     super('SINKFLEX_ACTOR_FAILED', `actor ${actor} ${describeEnd(death)}${spent}`, {
-      cause: death.cause ?? new ActorDiedError(actor, death, false),
-      details: { actor, incarnation: death.incarnation, reason: death.reason, restarts, lastStderr: death.lastStderr, mayHaveRun: false },
+      cause: death.cause ?? new ActorDiedError(actor, death, false, true),
+      details: {
+        actor,
+        incarnation: death.incarnation,
+        reason: death.reason,
+        restarts,
+        lastStderr: death.lastStderr,
+        mayHaveRun: false,
+        final: true,
+      },
     });
     this.name = 'ActorFailedError';
   }

@@ -189,7 +189,7 @@ export class ActorClient {
     const death: Death = same
       ? { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) }
       : { incarnation: ref.incarnation, reason: 'exit', lastStderr: [] };
-    return new ActorDiedError(this.name, death, true);
+    return new ActorDiedError(this.name, death, true, place.status === 'dead');
   }
 
   #finalError(place: Place): Error {
@@ -197,7 +197,7 @@ export class ActorClient {
     if (data === undefined) return new RuntimeFailure('SINKFLEX_UNKNOWN_ACTOR', `no actor of this run is ${this.name} (number ${this.id})`);
     const death: Death = { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) };
     const own = death.reason === 'constructor' || (place.failed && place.restarts > 0);
-    return own ? new ActorFailedError(this.name, death, place.restarts) : new ActorDiedError(this.name, death, false);
+    return own ? new ActorFailedError(this.name, death, place.restarts) : new ActorDiedError(this.name, death, false, true);
   }
 
   placed(place: Place): void {
