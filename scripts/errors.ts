@@ -44,7 +44,6 @@ const USER_CODES: ReadonlySet<string> = new Set([
 /** What plain errors of the operating system mean to a user. */
 const ERRNO_ADVICE: ReadonlyMap<string, string> = new Map([
   ['EADDRINUSE', 'the port is taken by another program; stop it or choose another port'],
-  ['ENOSPC', 'the disk is full; free some space or choose another disk with --output'],
   ['EACCES', 'no permission; choose a place that you may use'],
   ['EROFS', 'the file system is read-only; choose another place with --output'],
   ['EMFILE', 'too many open files; raise the limit (ulimit -n)'],
@@ -58,6 +57,10 @@ export interface Explanation {
 /** One message for people. The stack only with `debug`. */
 export function explain(error: unknown, debug = false): Explanation {
   const stack = debug && error instanceof Error ? `\n${chain(error)}` : '';
+  if (diskIsFull(error) && !(isSinkflexError(error) && error.code === 'SINKFLEX_DISK_FULL')) {
+    const advice = 'free some space, or choose another disk with --output; a run that has a checkpoint goes on with --resume';
+    return { text: `SINKFLEX_DISK_FULL: ${(error as Error).message}: ${advice}${stack}`, exitCode: 2 };
+  }
   if (isSinkflexError(error)) {
     if (error.code === 'SINKFLEX_ABORTED') return { text: `stopped${stack}`, exitCode: 130 };
     const user = USER_CODES.has(error.code);
@@ -71,6 +74,18 @@ export function explain(error: unknown, debug = false): Explanation {
     return { text: `unexpected: ${error.message}${debug ? stack : '\n--debug shows where it happened; please report it.'}`, exitCode: 1 };
   }
   return { text: `unexpected: ${String(error)}`, exitCode: 1 };
+}
+
+/** Wherever it was met: in this process, in native code, or in an actor, whose error arrives as text. */
+function diskIsFull(error: unknown): boolean {
+  for (let at = error; at instanceof Error; at = at.cause) {
+    if (
+      ['ENOSPC', 'EDQUOT'].includes((at as NodeJS.ErrnoException).code ?? '') ||
+      /ENOSPC|EDQUOT|no space left on device/i.test(at.message)
+    )
+      return true;
+  }
+  return false;
 }
 
 function chain(error: Error): string {

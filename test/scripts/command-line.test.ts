@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import { parse } from 'yaml';
+import { SinkflexError } from '../../kernels/index.ts';
 import { explain } from '../../scripts/errors.ts';
 import { main } from '../../scripts/main.ts';
 import { compose, listPresets } from '../../scripts/presets.ts';
@@ -94,7 +95,11 @@ t.test('explanations', async (t) => {
     exitCode: 2,
     text: /port is taken/,
   });
-  t.match(explain(Object.assign(new Error('write'), { code: 'ENOSPC' })), { exitCode: 2, text: /disk is full/ });
+  t.match(explain(Object.assign(new Error('write'), { code: 'ENOSPC' })), {
+    exitCode: 2,
+    text: /SINKFLEX_DISK_FULL: write: free some space/,
+  });
+  t.match(explain(new SinkflexError('SINKFLEX_OS_FAILED', 'write /x: No space left on device')), { exitCode: 2, text: /DISK_FULL/ });
   t.match(explain(new Error('boom')), { exitCode: 1, text: /unexpected: boom[\s\S]*--debug/ });
   t.match(explain(new Error('outer', { cause: new Error('inner') }), true).text, /outer[\s\S]*caused by Error: inner/);
   t.match(explain('text'), { exitCode: 1 });
