@@ -21,6 +21,8 @@ export interface RecorderState {
   validations: { step: number; score: Interval }[];
 }
 
+const ledgerIntervalMs = 1000;
+
 export class Recorder {
   readonly folder: RunFolder;
   readonly proxies: Proxies;
@@ -30,6 +32,7 @@ export class Recorder {
   readonly #trajectoryPath: string;
   #trajectories: TrajectoryStore;
   #validations: RecorderState['validations'] = [];
+  #ledgerWritten = -Infinity;
 
   constructor(folder: RunFolder, config: TrainingConfig, chat: Chat) {
     this.folder = folder;
@@ -52,10 +55,12 @@ export class Recorder {
 
   step(step: number, metrics: Metrics, ledger: LedgerSnapshot): void {
     this.#metrics.write({ [TRAINING_STEP]: step, ...metrics });
-    this.folder.writeJson('ledger.json', ledger);
+    // Durable writes hold the loop for milliseconds: once a second is enough, and the end of the run writes the last state.
+    if (performance.now() - this.#ledgerWritten >= ledgerIntervalMs) this.ledger(ledger);
   }
 
   ledger(ledger: LedgerSnapshot): void {
+    this.#ledgerWritten = performance.now();
     this.folder.writeJson('ledger.json', ledger);
   }
 
