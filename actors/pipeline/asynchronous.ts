@@ -5,6 +5,7 @@
 import type { AfterStep, PolicySteps, Prepared } from './policy-steps.ts';
 
 export async function asynchronousSteps(steps: PolicySteps, after: AfterStep): Promise<void> {
+  steps.waiting();
   let prepared: Prepared | undefined = await steps.prepare();
   while (prepared) {
     const following = steps.prepare();
@@ -13,6 +14,7 @@ export async function asynchronousSteps(steps: PolicySteps, after: AfterStep): P
     const report = await steps.update(prepared);
     steps.dataflow.pump();
     if (!(await after(report))) return;
+    steps.waiting();
     prepared = await following;
   }
 }

@@ -28,7 +28,6 @@ export interface Prepared {
   packed: PackedTrajectories;
   /** Under way in the reference actor; goes from it to the trainer directly. */
   scores: ObjectRef<Float32Array> | undefined;
-  waitedSeconds: number;
 }
 
 export interface StepReport {
@@ -44,6 +43,7 @@ const referenceRetries = 8;
 
 export class PolicySteps {
   readonly #o: PolicyStepsOptions;
+  #idleSince = performance.now();
 
   constructor(o: PolicyStepsOptions) {
     this.#o = o;
@@ -53,19 +53,23 @@ export class PolicySteps {
     return this.#o.dataflow;
   }
 
+  /** The trainer has nothing to do from now on until the next update: what `timing_s/gen` counts. */
+  waiting(): void {
+    this.#idleSince = performance.now();
+  }
+
   async prepare(): Promise<Prepared> {
-    const began = performance.now();
     const batch = await this.#o.dataflow.nextBatch();
-    const waitedSeconds = (performance.now() - began) / 1000;
     const trajectories = batch.groups.flatMap((g) => g.trajectories);
     const packed = pack(trajectories);
-    return { batch, trajectories, packed, scores: this.#score(packed), waitedSeconds };
+    return { batch, trajectories, packed, scores: this.#score(packed) };
   }
 
   /** One update of the policy. A dead reference is asked again; a dead trainer is the caller's business. */
   async update(p: Prepared): Promise<StepReport> {
     const { queue, ledger, trainer, schedule, proxies, maxTokens } = this.#o;
     const began = performance.now();
+    const waited = (began - this.#idleSince) / 1000;
     const lr = learningRate(schedule, p.batch.step);
     let scores = p.scores;
     for (let attempt = 0; ; attempt++) {
@@ -75,7 +79,7 @@ export class PolicySteps {
         queue.trained(p.batch, result.lineage);
         const seconds = (performance.now() - began) / 1000;
         const tokens = p.packed.ids.length;
-        const whole = seconds + p.waitedSeconds;
+        const whole = seconds + waited;
         return {
           step: p.batch.step + 1,
           batch: p.batch,
@@ -86,11 +90,11 @@ export class PolicySteps {
             ...proxyMetrics(p.batch, proxies),
             ...ledgerMetrics(ledger.check()),
             'training/version': result.version,
-            'timing_s/gen': p.waitedSeconds,
+            'timing_s/gen': waited,
             'timing_s/step': whole,
             'perf/time_per_step': whole,
             'perf/throughput': tokens / whole,
-            'perf/trainer_idle_ratio': p.waitedSeconds / whole,
+            'perf/trainer_idle_ratio': waited / whole,
           },
         };
       } catch (e) {

@@ -3,6 +3,7 @@ import type { AfterStep, PolicySteps } from './policy-steps.ts';
 
 export async function synchronousSteps(steps: PolicySteps, after: AfterStep): Promise<void> {
   for (;;) {
+    steps.waiting();
     const prepared = await steps.prepare();
     const report = await steps.update(prepared);
     if (!(await after(report))) return;
