@@ -7,8 +7,8 @@
 
 namespace SFX_NS {
 
-int32_t adamw(sfx_stream *s, const float *p_in, const float *g, float *m, float *v, int64_t count, const sfx_adamw_options *o,
-              float *p_out) {
+int32_t adamw(sfx_stream* s, const float* p_in, const float* g, float* m, float* v, int64_t count,
+              const sfx_adamw_options* o, float* p_out) {
   const Operation op(s);
   const v16 b1 = set1(o->beta1), b2 = set1(o->beta2), n1 = set1(1.0f - o->beta1), n2 = set1(1.0f - o->beta2);
   const v16 keep = set1(1.0f - o->lr * o->weight_decay), scale = set1(o->grad_scale), eps = set1(o->eps);
@@ -29,14 +29,14 @@ int32_t adamw(sfx_stream *s, const float *p_in, const float *g, float *m, float 
 }
 
 // Sixteen float64 lanes a chunk of 4096 (a float's square is exact in float64), chunks added in ascending order.
-int32_t sum_squares(sfx_stream *s, const float *g, int64_t count, double *sum) {
+int32_t sum_squares(sfx_stream* s, const float* g, int64_t count, double* sum) {
   const Operation op(s);
   constexpr int64_t kChunk = 4096;
   const int64_t chunks = (count + kChunk - 1) / kChunk;
-  double *part = op.take<double>(chunks);
+  double* part = op.take<double>(chunks);
   parallel_ranges(s, chunks, 1, (double)count / 8, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; c++) {
-      const float *p = g + c * kChunk;
+      const float* p = g + c * kChunk;
       const int64_t length = least(kChunk, count - c * kChunk);
       double lanes[16] = {};
       int64_t i = 0;

@@ -1,11 +1,12 @@
-// The online softmax over key tiles that packed and paged attention share, so that both give the same bits. A tile is 64 keys anchored at
-// position 0 of the segment. Each row keeps a running maximum m and sum l, seeded with the sink (m = s, l = 1). A key or a whole tile
-// that a row cannot see is an exact no-op for it: its weight is +0, the maximum stays, the rescale is exactly 1.
+// The online softmax over key tiles that packed and paged attention share, so that both give the same bits. A tile is
+// 64 keys anchored at position 0 of the segment. Each row keeps a running maximum m and sum l, seeded with the sink (m
+// = s, l = 1). A key or a whole tile that a row cannot see is an exact no-op for it: its weight is +0, the maximum
+// stays, the rescale is exactly 1.
 #ifndef SINKFLEX_OPS_ATTENTION_TILE_H
 #define SINKFLEX_OPS_ATTENTION_TILE_H
 
-#include "gemm.h"
 #include "elementary.h"
+#include "gemm.h"
 #include "operation.h"
 
 namespace SFX_NS {
@@ -13,22 +14,23 @@ namespace SFX_NS {
 constexpr int64_t kTile = 64;
 constexpr int64_t kMaxRows = 64;  // rows (position x query head of a group) worked on together
 
-// Which keys of the tile [j0, j0 + 64) the query at position t sees, as lane bounds: lane < upper and (lane >= lower or lane < prefix).
+// Which keys of the tile [j0, j0 + 64) the query at position t sees, as lane bounds: lane < upper and (lane >= lower or
+// lane < prefix).
 struct Visible {
   float upper, lower, prefix;
 };
-SFX_INLINE Visible visible(int64_t t, int64_t j0, const sfx_attention_mask &mask) {
+SFX_INLINE Visible visible(int64_t t, int64_t j0, const sfx_attention_mask& mask) {
   const auto clamp = [](int64_t x) { return (float)(x < 0 ? 0 : x > kTile ? kTile : x); };
   return {clamp(t - j0 + 1), mask.window < 0 ? 0.0f : clamp(t - mask.window - j0), clamp(mask.prefix - j0)};
 }
 // For queries [t0, t1): does any see a key of the tile; do all see all of it; bounds of the keys that matter.
-SFX_INLINE bool tile_visible(int64_t t0, int64_t t1, int64_t j0, const sfx_attention_mask &mask) {
+SFX_INLINE bool tile_visible(int64_t t0, int64_t t1, int64_t j0, const sfx_attention_mask& mask) {
   return j0 < t1 && (mask.window < 0 || j0 < mask.prefix || j0 + kTile - 1 >= t0 - mask.window);
 }
-SFX_INLINE bool tile_full(int64_t t0, int64_t t1, int64_t j0, const sfx_attention_mask &mask) {
+SFX_INLINE bool tile_full(int64_t t0, int64_t t1, int64_t j0, const sfx_attention_mask& mask) {
   return j0 + kTile - 1 <= t0 && (mask.window < 0 || t1 - 1 - j0 <= mask.window || j0 + kTile <= mask.prefix);
 }
-SFX_INLINE int64_t tile_begin(int64_t t0, int64_t j0, const sfx_attention_mask &mask) {
+SFX_INLINE int64_t tile_begin(int64_t t0, int64_t j0, const sfx_attention_mask& mask) {
   if (mask.window < 0 || j0 < mask.prefix || t0 - mask.window <= j0) return 0;
   return t0 - mask.window - j0;
 }
@@ -45,7 +47,7 @@ struct SoftmaxRows {
   float m[kMaxRows], l[kMaxRows], alpha[kMaxRows], largest[kMaxRows], sum[kMaxRows];
 };
 
-SFX_INLINE void softmax_begin(SoftmaxRows *s, int64_t rows, int64_t group, const float *sink) {
+SFX_INLINE void softmax_begin(SoftmaxRows* s, int64_t rows, int64_t group, const float* sink) {
   for (int64_t r = 0; r < kMaxRows; r++) {
     const float seed = sink && r < rows ? sink[r % group] : -SFX_INFINITY;
     s->m[r] = seed;
@@ -55,15 +57,15 @@ SFX_INLINE void softmax_begin(SoftmaxRows *s, int64_t rows, int64_t group, const
   }
 }
 
-// scores[rows][64] -> weights exp(scale score - m) in place; alpha is the factor that the rows' outputs so far must take.
-// Row r belongs to position t0 + r / group. `Whole`: every row sees every key. Only the vectors [v0, v1) of the tile hold scores; no row
-// sees the others, which count as weight +0 and are not written.
+// scores[rows][64] -> weights exp(scale score - m) in place; alpha is the factor that the rows' outputs so far must
+// take. Row r belongs to position t0 + r / group. `Whole`: every row sees every key. Only the vectors [v0, v1) of the
+// tile hold scores; no row sees the others, which count as weight +0 and are not written.
 template <bool Whole>
-void softmax_tile(SoftmaxRows *s, float *scores, int64_t rows, int64_t group, int64_t t0, int64_t j0, int v0, int v1,
-                  const sfx_attention_mask &mask) {
+void softmax_tile(SoftmaxRows* s, float* scores, int64_t rows, int64_t group, int64_t t0, int64_t j0, int v0, int v1,
+                  const sfx_attention_mask& mask) {
   const v16 scale = set1(mask.scale), none = set1(-SFX_INFINITY);
   for (int64_t r = 0; r < rows; r++) {
-    float *row = scores + r * kTile;
+    float* row = scores + r * kTile;
     v16 x[4];
     const Visible see = Whole ? Visible{} : visible(t0 + r / group, j0, mask);
 #pragma GCC unroll 4
@@ -84,7 +86,7 @@ void softmax_tile(SoftmaxRows *s, float *scores, int64_t rows, int64_t group, in
     store(s->largest + r, from);
   }
   for (int64_t r = 0; r < rows; r++) {
-    float *row = scores + r * kTile;
+    float* row = scores + r * kTile;
     const v16 from = set1(s->largest[r]);
     v16 p[4];
 #pragma GCC unroll 4
@@ -96,11 +98,10 @@ void softmax_tile(SoftmaxRows *s, float *scores, int64_t rows, int64_t group, in
     }
     s->sum[r] = sum_lanes(add(add(p[0], p[1]), add(p[2], p[3])));
   }
-  for (int64_t r = 0; r < rows; r += 16)
-    store(s->l + r, fma(load(s->l + r), load(s->alpha + r), load(s->sum + r)));
+  for (int64_t r = 0; r < rows; r += 16) store(s->l + r, fma(load(s->l + r), load(s->alpha + r), load(s->sum + r)));
 }
 
-SFX_INLINE void rescale_rows(const SoftmaxRows *s, float *out, int64_t rows, int64_t width) {
+SFX_INLINE void rescale_rows(const SoftmaxRows* s, float* out, int64_t rows, int64_t width) {
   for (int64_t r = 0; r < rows; r++) {
     if (s->alpha[r] == 1.0f) continue;
     const v16 alpha = set1(s->alpha[r]);
@@ -109,7 +110,7 @@ SFX_INLINE void rescale_rows(const SoftmaxRows *s, float *out, int64_t rows, int
 }
 
 // out / l, and lse = m + log l (l = 0: nothing was visible, out = 0, lse = -inf).
-SFX_INLINE void softmax_end(SoftmaxRows *s, int64_t rows) {
+SFX_INLINE void softmax_end(SoftmaxRows* s, int64_t rows) {
   for (int64_t r = 0; r < rows; r += 16) {
     const v16 l = load(s->l + r);
     store(s->alpha + r, select(less(zero(), l), div(set1(1.0f), l), zero()));
@@ -118,12 +119,15 @@ SFX_INLINE void softmax_end(SoftmaxRows *s, int64_t rows) {
 }
 
 // out[rows][width] += P V over keys [begin, end) of a tile, one chain a row; values[key][stride].
-// `finite`: the tile's values are all finite, so that a weight of 0 is a no-op; otherwise unseen keys are stepped over one by one.
-[[maybe_unused]] static void weigh_values(const float *scores, int64_t rows, int64_t begin, int64_t end, const float *values, int64_t stride,
-                         int64_t depth, bool finite, float *out, int64_t width) {
+// `finite`: the tile's values are all finite, so that a weight of 0 is a no-op; otherwise unseen keys are stepped over
+// one by one.
+[[maybe_unused]] static void weigh_values(const float* scores, int64_t rows, int64_t begin, int64_t end,
+                                          const float* values, int64_t stride, int64_t depth, bool finite, float* out,
+                                          int64_t width) {
   if (begin >= end) return;
   if (finite) {
-    multiply_small(rows, depth, end - begin, scores + begin, kTile, 1, values + begin * stride, stride, out, width, true);
+    multiply_small(rows, depth, end - begin, scores + begin, kTile, 1, values + begin * stride, stride, out, width,
+                   true);
     return;
   }
   for (int64_t r = 0; r < rows; r++)
@@ -131,15 +135,17 @@ SFX_INLINE void softmax_end(SoftmaxRows *s, int64_t rows) {
       if (scores[r * kTile + j] == 0.0f) continue;
       const v16 p = set1(scores[r * kTile + j]);
       for (int64_t d = 0; d < depth; d += 16)
-        store_part(out + r * width + d, fma(p, load_part(values + j * stride + d, depth - d), load_part(out + r * width + d, depth - d)),
+        store_part(out + r * width + d,
+                   fma(p, load_part(values + j * stride + d, depth - d), load_part(out + r * width + d, depth - d)),
                    depth - d);
     }
 }
 
 SFX_INLINE int64_t padded(int64_t depth) { return (depth + 15) / 16 * 16; }
 
-// Positions worked on together: rows near 48, fewer under a small window, whose keys would otherwise be few among those computed.
-SFX_INLINE int64_t positions_together(int64_t group, const sfx_attention_mask &mask) {
+// Positions worked on together: rows near 48, fewer under a small window, whose keys would otherwise be few among those
+// computed.
+SFX_INLINE int64_t positions_together(int64_t group, const sfx_attention_mask& mask) {
   const int64_t fit = group >= 48 ? 1 : 48 / group;
   return mask.window < 0 ? fit : least(fit, most(mask.window + 1, 8));
 }

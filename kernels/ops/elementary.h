@@ -1,5 +1,6 @@
-// exp, log and sigmoid on sixteen lanes: polynomials with explicit fma, so that every instruction set returns the same bits.
-// exp: error below 1.5 ulp; exactly 1 at 0; 0 below -86.5 (so never a subnormal), infinity above 88.7228. log: error below 2 ulp.
+// exp, log and sigmoid on sixteen lanes: polynomials with explicit fma, so that every instruction set returns the same
+// bits. exp: error below 1.5 ulp; exactly 1 at 0; 0 below -86.5 (so never a subnormal), infinity above 88.7228. log:
+// error below 2 ulp.
 #ifndef SINKFLEX_OPS_ELEMENTARY_H
 #define SINKFLEX_OPS_ELEMENTARY_H
 
@@ -10,7 +11,7 @@ namespace SFX_NS {
 #define SFX_INFINITY __builtin_inff()
 
 // exp(x) / 2^n with x = n ln 2 + r; n sits in the low bits of *magic_n, after adding 1.5 * 2^23.
-SFX_INLINE v16 exp_parts(v16 x, v16 *magic_n) {
+SFX_INLINE v16 exp_parts(v16 x, v16* magic_n) {
   const v16 magic = set1(12582912.0f);
   const v16 t = fma(x, set1(1.44269504088896341f), magic);
   const v16 n = sub(t, magic);

@@ -7,14 +7,14 @@
 
 namespace SFX_NS {
 namespace {
-bool ids_in_range(const int32_t *ids, int64_t n, int64_t rows) {
+bool ids_in_range(const int32_t* ids, int64_t n, int64_t rows) {
   for (int64_t r = 0; r < n; r++)
     if (ids[r] < 0 || ids[r] >= rows) return false;
   return true;
 }
 }  // namespace
 
-int32_t embedding_forward(sfx_stream *s, const sfx_tensor *table, const int32_t *ids, sfx_tensor *x) {
+int32_t embedding_forward(sfx_stream* s, const sfx_tensor* table, const int32_t* ids, sfx_tensor* x) {
   SFX_CHECK_F32(table, x);
   SFX_CHECK(unit_last(table) && unit_last(x), "embedding: rows must be contiguous");
   SFX_CHECK(ids_in_range(ids, x->shape[0], table->shape[0]), "embedding: an id lies outside the vocabulary");
@@ -27,19 +27,20 @@ int32_t embedding_forward(sfx_stream *s, const sfx_tensor *table, const int32_t 
   return SFX_OK;
 }
 
-int32_t embedding_backward(sfx_stream *s, const sfx_tensor *dx, const int32_t *ids, sfx_tensor *dtable) {
+int32_t embedding_backward(sfx_stream* s, const sfx_tensor* dx, const int32_t* ids, sfx_tensor* dtable) {
   SFX_CHECK_F32(dx, dtable);
   SFX_CHECK(unit_last(dx) && unit_last(dtable), "embedding: rows must be contiguous");
   SFX_CHECK(ids_in_range(ids, dx->shape[0], dtable->shape[0]), "embedding: an id lies outside the vocabulary");
   const Operation op(s);
-  parallel_ranges(s, dtable->shape[1], 16, (double)dx->shape[0] * dtable->shape[1] / 16, [&](int64_t begin, int64_t end) {
-    for (int64_t r = 0; r < dx->shape[0]; r++) {
-      const float *from = data(dx) + r * dx->stride[0];
-      float *to = data(dtable) + ids[r] * dtable->stride[0];
-      for (int64_t j = begin; j < end; j += 16)
-        store_part(to + j, add(load_part(to + j, end - j), load_part(from + j, end - j)), end - j);
-    }
-  });
+  parallel_ranges(s, dtable->shape[1], 16, (double)dx->shape[0] * dtable->shape[1] / 16,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t r = 0; r < dx->shape[0]; r++) {
+                      const float* from = data(dx) + r * dx->stride[0];
+                      float* to = data(dtable) + ids[r] * dtable->stride[0];
+                      for (int64_t j = begin; j < end; j += 16)
+                        store_part(to + j, add(load_part(to + j, end - j), load_part(from + j, end - j)), end - j);
+                    }
+                  });
   return SFX_OK;
 }
 

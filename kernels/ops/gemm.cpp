@@ -1,6 +1,7 @@
-// Register-tiled matrix products. A tile of kRows x kWide*16 outputs stays in registers while k runs; A is broadcast from where it lies,
-// B comes from panels packed inside the call (transposed on the way for [out,in] weights), or directly when that is cheaper.
-// Roofline: one fma an element pair; a tile step loads kWide vectors and kRows scalars for kRows*kWide fmas.
+// Register-tiled matrix products. A tile of kRows x kWide*16 outputs stays in registers while k runs; A is broadcast
+// from where it lies, B comes from panels packed inside the call (transposed on the way for [out,in] weights), or
+// directly when that is cheaper. Roofline: one fma an element pair; a tile step loads kWide vectors and kRows scalars
+// for kRows*kWide fmas.
 #include "gemm.h"
 
 #include "operation.h"
@@ -25,22 +26,22 @@ static_assert(kPackFloats + kCopied * kDepth + 16 <= kProductScratch, "both pack
 
 struct Tile {
   int64_t k;
-  const float *a;
+  const float* a;
   int64_t ai, ak;
-  const float *b;
+  const float* b;
   int64_t bk;
-  const float *from;  // chain start, or NULL for 0
+  const float* from;  // chain start, or NULL for 0
   int64_t from_row;
-  const float *bias;
-  const float *old;  // added last
+  const float* bias;
+  const float* old;  // added last
   int64_t old_row;
-  float *c;
+  float* c;
   int64_t ci;
   int64_t tail;  // lanes of the last vector, 1..16
 };
 
 template <int MR, int NV, bool Masked>
-void tile(const Tile &t) {
+void tile(const Tile& t) {
   v16 acc[MR][NV];
 #pragma GCC unroll 16
   for (int i = 0; i < MR; i++)
@@ -60,7 +61,7 @@ void tile(const Tile &t) {
     for (int v = 0; v < NV; v++) w[v] = Masked && v == NV - 1 ? load_part(b + 16 * v, tail) : load(b + 16 * v);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++) {
-      const float *q = i < 4 ? p0 : i < 8 ? p1 : p2;
+      const float* q = i < 4 ? p0 : i < 8 ? p1 : p2;
       const v16 x = set1(i % 4 == 0 ? q[0] : i % 4 == 1 ? q[s1] : i % 4 == 2 ? q[s2] : q[s3]);
 #pragma GCC unroll 4
       for (int v = 0; v < NV; v++) acc[i][v] = fma(x, w[v], acc[i][v]);
@@ -86,27 +87,40 @@ void tile(const Tile &t) {
   }
 }
 
-using TileFunction = void (*)(const Tile &);
+using TileFunction = void (*)(const Tile&);
 template <int NV, bool Masked>
 TileFunction pick_rows(int64_t rows) {
   switch (rows) {
-    case 1: return tile<1, NV, Masked>;
-    case 2: return tile<2, NV, Masked>;
-    case 3: return tile<3, NV, Masked>;
-    case 4: return tile<4, NV, Masked>;
+    case 1:
+      return tile<1, NV, Masked>;
+    case 2:
+      return tile<2, NV, Masked>;
+    case 3:
+      return tile<3, NV, Masked>;
+    case 4:
+      return tile<4, NV, Masked>;
 #if !defined(SFX_ISA_PORTABLE)
-    case 5: return tile<5, NV, Masked>;
-    case 6: return tile<6, NV, Masked>;
+    case 5:
+      return tile<5, NV, Masked>;
+    case 6:
+      return tile<6, NV, Masked>;
 #endif
 #if defined(SFX_ISA_AVX512)
-    case 7: return tile<7, NV, Masked>;
-    case 8: return tile<8, NV, Masked>;
-    case 9: return tile<9, NV, Masked>;
-    case 10: return tile<10, NV, Masked>;
-    case 11: return tile<11, NV, Masked>;
-    case 12: return tile<12, NV, Masked>;
+    case 7:
+      return tile<7, NV, Masked>;
+    case 8:
+      return tile<8, NV, Masked>;
+    case 9:
+      return tile<9, NV, Masked>;
+    case 10:
+      return tile<10, NV, Masked>;
+    case 11:
+      return tile<11, NV, Masked>;
+    case 12:
+      return tile<12, NV, Masked>;
 #endif
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 TileFunction pick_tile(int64_t rows, int64_t vectors, bool masked) {
@@ -121,7 +135,7 @@ int64_t rows_next(int64_t left) {
 }
 
 // One panel of packed B: to[p][kPanel], columns beyond `columns` zero.
-void pack_panel(const float *b, int64_t bk, int64_t bj, int64_t k, int64_t columns, float *to) {
+void pack_panel(const float* b, int64_t bk, int64_t bj, int64_t k, int64_t columns, float* to) {
   if (bj == 1) {
     for (int64_t p = 0; p < k; p++)
       for (int64_t v = 0; v < kPanel; v += 16)
@@ -133,14 +147,13 @@ void pack_panel(const float *b, int64_t bk, int64_t bj, int64_t k, int64_t colum
     const int64_t fast = whole ? k / 16 * 16 : 0, width = columns - j < 16 ? columns - j : 16;
     for (int64_t p = 0; p < fast; p += 16) transpose16(b + j * bj + p, bj, to + p * kPanel + j, kPanel);
     for (int64_t p = fast; p < k; p++)
-      for (int64_t i = 0; i < 16; i++)
-        to[p * kPanel + j + i] = i < width ? b[p * bk + (j + i) * bj] : 0.0f;
+      for (int64_t i = 0; i < 16; i++) to[p * kPanel + j + i] = i < width ? b[p * bk + (j + i) * bj] : 0.0f;
   }
 }
 
-// A whose columns lie far apart (gradients of weights: A = dy^T) is copied for kCopied rows at once, tile after tile to[p][rows of the tile],
-// or every step of k would touch another page for a single tile. `to` has 16 floats of slack.
-void copy_rows(const float *a, int64_t ak, int64_t k, int64_t rows, float *to) {
+// A whose columns lie far apart (gradients of weights: A = dy^T) is copied for kCopied rows at once, tile after tile
+// to[p][rows of the tile], or every step of k would touch another page for a single tile. `to` has 16 floats of slack.
+void copy_rows(const float* a, int64_t ak, int64_t k, int64_t rows, float* to) {
   int64_t first[kCopied], count[kCopied], tiles = 0;
   for (int64_t i = 0; i < rows; tiles++) first[tiles] = i, count[tiles] = rows_next(rows - i), i += count[tiles];
   for (int64_t p = 0; p < k; p++)
@@ -148,9 +161,10 @@ void copy_rows(const float *a, int64_t ak, int64_t k, int64_t rows, float *to) {
       store_n(to + first[t] * k + p * count[t], load_n(a + p * ak + first[t], (int)count[t]), (int)count[t]);
 }
 
-// One product on the calling thread with `pack` scratch of kProductScratch, and `held` for partial chains when an old C is added last.
+// One product on the calling thread with `pack` scratch of kProductScratch, and `held` for partial chains when an old C
+// is added last.
 constexpr int64_t kHeldRows = 96, kHeldColumns = 1024;
-void multiply_serial(const Product &g, float *pack, float *held) {
+void multiply_serial(const Product& g, float* pack, float* held) {
   const bool hold = g.add && g.k > kDepth;
   const int64_t depth = g.k < kDepth ? (g.k > 0 ? g.k : 1) : kDepth;
   const int64_t columns = kPackFloats / depth / kPanel * kPanel;
@@ -158,7 +172,7 @@ void multiply_serial(const Product &g, float *pack, float *held) {
   const int64_t row_block = hold ? kHeldRows : g.m;
   const bool direct = g.bj == 1 && (g.m <= 2 * kRows || g.bk <= 64);
   const bool copy_a = g.ai == 1 && g.ak >= 256 && g.n > 2 * kPanel;
-  float *const packed_a = pack + kPackFloats;
+  float* const packed_a = pack + kPackFloats;
   for (int64_t i0 = 0; i0 < g.m; i0 += row_block) {
     const int64_t i1 = i0 + row_block < g.m ? i0 + row_block : g.m;
     for (int64_t j0 = 0; j0 < g.n; j0 += column_block) {
@@ -171,7 +185,7 @@ void multiply_serial(const Product &g, float *pack, float *held) {
             pack_panel(g.b + p0 * g.bk + j * g.bj, g.bk, g.bj, kk, j1 - j < kPanel ? j1 - j : kPanel,
                        pack + (j - j0) * kk);
         for (int64_t i = i0, copied = i0; i < i1;) {
-          const float *a = g.a + i * g.ai + p0 * g.ak;
+          const float* a = g.a + i * g.ai + p0 * g.ak;
           int64_t rows = rows_next(i1 - i);
           if (copy_a) {
             if (i >= copied + kCopied || i == i0) {
@@ -209,7 +223,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-void multiply(sfx_stream *stream, const Product *products, int64_t count) {
+void multiply(sfx_stream* stream, const Product* products, int64_t count) {
   const Scratch scratch(stream);
   const int64_t team = team_size(stream);
   double work = 0;
@@ -220,8 +234,8 @@ void multiply(sfx_stream *stream, const Product *products, int64_t count) {
   }
   const bool serial = team == 1 || work < 60e3;
   const int64_t threads = serial ? 1 : team;
-  float *pack = scratch.floats(threads * kProductScratch);
-  float *held = hold ? scratch.floats(threads * kHeldRows * kHeldColumns) : nullptr;
+  float* pack = scratch.floats(threads * kProductScratch);
+  float* held = hold ? scratch.floats(threads * kHeldRows * kHeldColumns) : nullptr;
   if (serial) {
     for (int64_t i = 0; i < count; i++)
       if (products[i].m > 0 && products[i].n > 0) multiply_serial(products[i], pack, held);
@@ -232,7 +246,7 @@ void multiply(sfx_stream *stream, const Product *products, int64_t count) {
   int64_t total = 0;
   int64_t *row_cuts = scratch.take<int64_t>(count), *column_cuts = scratch.take<int64_t>(count);
   for (int64_t i = 0; i < count; i++) {
-    const Product &g = products[i];
+    const Product& g = products[i];
     int64_t cuts = share > 0 ? (int64_t)((double)g.m * g.n * g.k / share + 0.999) : 1;
     cuts = cuts < 1 ? 1 : cuts;
     const int64_t by_rows = ceil_div(g.m, 8 * kRows) < cuts ? ceil_div(g.m, 8 * kRows) : cuts;
@@ -241,10 +255,10 @@ void multiply(sfx_stream *stream, const Product *products, int64_t count) {
     row_cuts[i] = by_rows > 0 ? by_rows : 1, column_cuts[i] = by_columns > 0 ? by_columns : 1;
     total += g.m > 0 && g.n > 0 ? row_cuts[i] * column_cuts[i] : 0;
   }
-  Product *tasks = scratch.take<Product>(total);
+  Product* tasks = scratch.take<Product>(total);
   int64_t at = 0;
   for (int64_t i = 0; i < count; i++) {
-    const Product &g = products[i];
+    const Product& g = products[i];
     if (g.m <= 0 || g.n <= 0) continue;
     const int64_t rows = ceil_div(ceil_div(g.m, row_cuts[i]), kRows) * kRows;
     const int64_t columns = ceil_div(ceil_div(g.n, column_cuts[i]), kPanel) * kPanel;
@@ -258,23 +272,24 @@ void multiply(sfx_stream *stream, const Product *products, int64_t count) {
       }
   }
   parallel(stream, at, [&](int64_t i, int32_t thread) {
-    multiply_serial(tasks[i], pack + thread * kProductScratch, held ? held + thread * kHeldRows * kHeldColumns : nullptr);
+    multiply_serial(tasks[i], pack + thread * kProductScratch,
+                    held ? held + thread * kHeldRows * kHeldColumns : nullptr);
   });
 }
 
-void multiply_here(const Product &g, float *scratch) {
+void multiply_here(const Product& g, float* scratch) {
   if (g.m > 0 && g.n > 0) multiply_serial(g, scratch, nullptr);
 }
 
-void multiply_small(int64_t m, int64_t n, int64_t k, const float *a, int64_t ai, int64_t ak, const float *b, int64_t bk,
-                    float *c, int64_t ci, bool chain) {
+void multiply_small(int64_t m, int64_t n, int64_t k, const float* a, int64_t ai, int64_t ak, const float* b, int64_t bk,
+                    float* c, int64_t ci, bool chain) {
   for (int64_t i = 0; i < m;) {
     const int64_t rows = rows_next(m - i);
     for (int64_t j = 0; j < n; j += kPanel) {
       const int64_t width = n - j < kPanel ? n - j : kPanel, vectors = (width + 15) / 16;
-      float *out = c + i * ci + j;
-      Tile t = {k, a + i * ai, ai, ak, b + j, bk, chain ? out : nullptr, ci, nullptr, nullptr, 0, out, ci,
-                width - 16 * (vectors - 1)};
+      float* out = c + i * ci + j;
+      Tile t = {k,  a + i * ai, ai,      ak, b + j, bk, chain ? out : nullptr,
+                ci, nullptr,    nullptr, 0,  out,   ci, width - 16 * (vectors - 1)};
       pick_tile(rows, vectors, t.tail < 16)(t);
     }
     i += rows;

@@ -1,5 +1,5 @@
-// Matrix products under the numeric contract: every output is one fma chain over k, ascending from 0 (or from C), whatever the blocking,
-// packing, edge or thread. Epilogue: then bias, then the old C when `add`.
+// Matrix products under the numeric contract: every output is one fma chain over k, ascending from 0 (or from C),
+// whatever the blocking, packing, edge or thread. Epilogue: then bias, then the old C when `add`.
 #ifndef SINKFLEX_OPS_GEMM_H
 #define SINKFLEX_OPS_GEMM_H
 
@@ -8,30 +8,31 @@
 
 namespace SFX_NS {
 
-// C[m,n]: C[i,j] = chain over p of A[i,p] B[p,j]; A[i,p] = a[i*ai + p*ak], B[p,j] = b[p*bk + j*bj], rows of C are ci apart.
+// C[m,n]: C[i,j] = chain over p of A[i,p] B[p,j]; A[i,p] = a[i*ai + p*ak], B[p,j] = b[p*bk + j*bj], rows of C are ci
+// apart.
 struct Product {
   int64_t m, n, k;
-  const float *a;
+  const float* a;
   int64_t ai, ak;
-  const float *b;
+  const float* b;
   int64_t bk, bj;
-  float *c;
+  float* c;
   int64_t ci;
   bool chain;         // start the chain from C instead of 0
   bool add;           // C = chain + bias + old C (not with chain)
-  const float *bias;  // [n] or NULL
+  const float* bias;  // [n] or NULL
 };
 
 // Runs `count` products over the team.
-void multiply(sfx_stream *, const Product *, int64_t count);
+void multiply(sfx_stream*, const Product*, int64_t count);
 
 // One product on the calling thread, inside a task: `scratch` holds kProductScratch floats. Not for `add`.
 constexpr int64_t kProductScratch = 96 * 1024;
-void multiply_here(const Product &, float *scratch);
+void multiply_here(const Product&, float* scratch);
 
 // On the calling thread, B (unit column stride) read where it lies, no scratch: for tiles that are in cache.
-void multiply_small(int64_t m, int64_t n, int64_t k, const float *a, int64_t ai, int64_t ak, const float *b, int64_t bk,
-                    float *c, int64_t ci, bool chain);
+void multiply_small(int64_t m, int64_t n, int64_t k, const float* a, int64_t ai, int64_t ak, const float* b, int64_t bk,
+                    float* c, int64_t ci, bool chain);
 
 }  // namespace SFX_NS
 #endif

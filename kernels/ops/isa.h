@@ -1,6 +1,6 @@
-// Picks the namespace of one instruction set. Every .cpp here is compiled once an instruction set; nothing with vague linkage (inline
-// functions or templates outside this namespace, std containers) may appear in them, or the linker could hand a machine without AVX-512
-// a function that uses it.
+// Picks the namespace of one instruction set. Every .cpp here is compiled once an instruction set; nothing with vague
+// linkage (inline functions or templates outside this namespace, std containers) may appear in them, or the linker
+// could hand a machine without AVX-512 a function that uses it.
 #ifndef SINKFLEX_OPS_ISA_H
 #define SINKFLEX_OPS_ISA_H
 

@@ -1,16 +1,18 @@
-// Draws one token a row from softmax(hidden w^T / T), restricted to top-k and top-p; the log-probability is that of the whole
-// distribution, computed by the same functions as linear_logprob_forward. Greedy rows (T = 0) take the lowest id among the largest logits.
+// Draws one token a row from softmax(hidden w^T / T), restricted to top-k and top-p; the log-probability is that of the
+// whole distribution, computed by the same functions as linear_logprob_forward. Greedy rows (T = 0) take the lowest id
+// among the largest logits.
 #include "operators.h"
 #include "vocabulary.h"
 
 namespace SFX_NS {
 namespace {
 
-void weigh(const float *z, int64_t count, float largest, float *weight) {
-  for (int64_t v = 0; v < count; v += 16) store_part(weight + v, exp_down(sub(load_part(z + v, count - v), set1(largest))), count - v);
+void weigh(const float* z, int64_t count, float largest, float* weight) {
+  for (int64_t v = 0; v < count; v += 16)
+    store_part(weight + v, exp_down(sub(load_part(z + v, count - v), set1(largest))), count - v);
 }
 
-int32_t lowest_of_largest(const float *z, int64_t vocabulary, const UnitSum *unit, float largest) {
+int32_t lowest_of_largest(const float* z, int64_t vocabulary, const UnitSum* unit, float largest) {
   int64_t u = 0;
   while ((u + 1) * kUnit < vocabulary && unit[u].m < largest) u++;
   int64_t v = u * kUnit;
@@ -20,26 +22,28 @@ int32_t lowest_of_largest(const float *z, int64_t vocabulary, const UnitSum *uni
 
 }  // namespace
 
-int32_t linear_sample(sfx_stream *stream, const sfx_tensor *hidden, const sfx_tensor *w, const sfx_sample_options *options, int32_t *token,
-                      float *logprob) {
+int32_t linear_sample(sfx_stream* stream, const sfx_tensor* hidden, const sfx_tensor* w,
+                      const sfx_sample_options* options, int32_t* token, float* logprob) {
   SFX_CHECK_F32(hidden, w);
   SFX_CHECK(hidden->shape[1] == w->shape[1] && w->shape[0] > 0, "linear_sample: hidden [n,h] and w [V,h] disagree");
   SFX_CHECK(unit_last(hidden), "linear_sample: rows of hidden must be contiguous");
   const Operation op(stream);
-  const int64_t n = hidden->shape[0], V = w->shape[0], units = (V + kUnit - 1) / kUnit, at_once = rows_at_once(stream, V, n);
-  float *const logits = op.floats(at_once * V);
-  float *const weights = op.floats(team_size(stream) * V);
-  int32_t *const order = op.take<int32_t>(team_size(stream) * V);
-  UnitSum *const sums = op.take<UnitSum>(team_size(stream) * units);
+  const int64_t n = hidden->shape[0], V = w->shape[0], units = (V + kUnit - 1) / kUnit,
+                at_once = rows_at_once(stream, V, n);
+  float* const logits = op.floats(at_once * V);
+  float* const weights = op.floats(team_size(stream) * V);
+  int32_t* const order = op.take<int32_t>(team_size(stream) * V);
+  UnitSum* const sums = op.take<UnitSum>(team_size(stream) * units);
   for (int64_t begin = 0; begin < n; begin += at_once) {
     const int64_t rows = least(at_once, n - begin);
-    const Product g = logits_product(data(hidden) + begin * hidden->stride[0], rows, hidden->stride[0], w, 0, V, logits, V);
+    const Product g =
+        logits_product(data(hidden) + begin * hidden->stride[0], rows, hidden->stride[0], w, 0, V, logits, V);
     multiply(stream, &g, 1);
     const auto draw = [&](int64_t i, int32_t thread) {
       float *const z = logits + i * V, *const weight = weights + thread * V;
-      const sfx_sample_options &o = options[begin + i];
+      const sfx_sample_options& o = options[begin + i];
       scale_logits(z, V, inverse_temperature(o.temperature));
-      UnitSum *const unit = sums + thread * units;
+      UnitSum* const unit = sums + thread * units;
       const UnitSum total = sum_row(z, V, unit);
       int32_t t;
       if (!(o.temperature > 0.0f)) {
@@ -55,7 +59,8 @@ int32_t linear_sample(sfx_stream *stream, const sfx_tensor *hidden, const sfx_te
           store_part(weight + u, mul(load(sum), exp_down(load(top))), units - u);
         }
         double left = 0;
-        const int64_t u = sfx::pick_interval(weight, units, sfx::uniform(o), &left), v0 = u * kUnit, count = least(kUnit, V - v0);
+        const int64_t u = sfx::pick_interval(weight, units, sfx::uniform(o), &left), v0 = u * kUnit,
+                      count = least(kUnit, V - v0);
         weigh(z + v0, count, total.m, weight);
         t = (int32_t)(v0 + sfx::pick_threshold(weight, count, left));
       }

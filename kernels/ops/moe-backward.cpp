@@ -1,6 +1,7 @@
 // Mixture of experts, backward. With dh = dy W2^T (a pair's derivative before its weight):
-// dweight = sum_i dh_i act_i + sum_c dy_c b2_c; dact = weight dh; d(gate, up) through the clamped SwiGLU (0 outside the clamp);
-// dx += dgu W1^T over experts in ascending id; dW1 += x^T dgu, dW2 += (weight act)^T dy, db2 += weight dy, all chained over tokens.
+// dweight = sum_i dh_i act_i + sum_c dy_c b2_c; dact = weight dh; d(gate, up) through the clamped SwiGLU (0 outside the
+// clamp); dx += dgu W1^T over experts in ascending id; dW1 += x^T dgu, dW2 += (weight act)^T dy, db2 += weight dy, all
+// chained over tokens.
 #include "moe.h"
 #include "operators.h"
 
@@ -10,11 +11,12 @@ namespace {
 struct PairRows {
   const float *gate_up, *dh;  // [pairs, 2I], [pairs, I]
   float *act, *dgu;           // out: weight * act, d(gate, up)
-  const float *weight;
-  float *dweight;
+  const float* weight;
+  float* dweight;
 };
 
-void swiglu_backward(const PairRows &rows, const int32_t *order, int64_t begin, int64_t end, int64_t I, float limit, const float *dy_bias) {
+void swiglu_backward(const PairRows& rows, const int32_t* order, int64_t begin, int64_t end, int64_t I, float limit,
+                     const float* dy_bias) {
   const v16 top = set1(limit), bottom = set1(-limit), one = set1(1.0f), slope = set1(1.702f);
   for (int64_t p = begin; p < end; p++) {
     const v16 w = set1(rows.weight[order[p]]);
@@ -42,26 +44,30 @@ void swiglu_backward(const PairRows &rows, const int32_t *order, int64_t begin, 
 
 }  // namespace
 
-int32_t moe_backward(sfx_stream *stream, const sfx_tensor *dy, const sfx_tensor *x, const int32_t *index, const float *weight, int32_t top_k,
-                     const sfx_tensor *gate_up, const sfx_tensor *gate_up_bias, const sfx_tensor *down, const sfx_tensor *down_bias,
-                     float limit, const void *saved, sfx_tensor *dx, float *dweight, sfx_tensor *dgate_up, sfx_tensor *dgate_up_bias,
-                     sfx_tensor *ddown, sfx_tensor *ddown_bias) {
+int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor* x, const int32_t* index,
+                     const float* weight, int32_t top_k, const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias,
+                     const sfx_tensor* down, const sfx_tensor* down_bias, float limit, const void* saved,
+                     sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up, sfx_tensor* dgate_up_bias, sfx_tensor* ddown,
+                     sfx_tensor* ddown_bias) {
   SFX_CHECK_F32(dy, x, gate_up, gate_up_bias, down, down_bias, dx, dgate_up, dgate_up_bias, ddown, ddown_bias);
-  SFX_CHECK(unit_last(dy) && unit_last(x) && unit_last(dx) && unit_last(dgate_up) && unit_last(ddown), "moe: rows must be contiguous");
+  SFX_CHECK(unit_last(dy) && unit_last(x) && unit_last(dx) && unit_last(dgate_up) && unit_last(ddown),
+            "moe: rows must be contiguous");
   SFX_CHECK(saved != nullptr, "moe: the backward needs what the forward saved");
   const Operation op(stream);
   const int64_t n = x->shape[0], h = x->shape[1], experts = gate_up->shape[0], I = down->shape[1];
-  SFX_CHECK(gate_up->shape[1] == h && gate_up->shape[2] == 2 * I && down->shape[2] == h, "moe: gate_up [E,h,2I] and down [E,I,h] disagree with x");
+  SFX_CHECK(gate_up->shape[1] == h && gate_up->shape[2] == 2 * I && down->shape[2] == h,
+            "moe: gate_up [E,h,2I] and down [E,I,h] disagree with x");
   const Routing r = sort_pairs(op, index, n, top_k, experts);
   SFX_CHECK(r.valid, "moe: an expert index lies outside 0..E-1");
-  const float *const gu = static_cast<const float *>(saved);
+  const float* const gu = static_cast<const float*>(saved);
   float *const xs = op.floats(r.pairs * h), *const dys = op.floats(r.pairs * h), *const dxs = op.floats(r.pairs * h);
-  float *const dh = op.floats(r.pairs * I), *const act = op.floats(r.pairs * I), *const dgu = op.floats(r.pairs * 2 * I);
-  float *const dy_bias = down_bias ? op.floats(r.pairs) : nullptr;
+  float *const dh = op.floats(r.pairs * I), *const act = op.floats(r.pairs * I),
+               *const dgu = op.floats(r.pairs * 2 * I);
+  float* const dy_bias = down_bias ? op.floats(r.pairs) : nullptr;
   const PairRows rows = {gu, dh, act, dgu, weight, dweight};
   const auto bias_dot = [&](int64_t e, int64_t begin, int64_t end) {
     if (!down_bias) return;
-    const float *bias = data(down_bias) + e * down_bias->stride[0];
+    const float* bias = data(down_bias) + e * down_bias->stride[0];
     for (int64_t p = begin; p < end; p++) {
       v16 dot = zero();
       for (int64_t j = 0; j < h; j += 16) dot = fma(load_part(dys + p * h + j, h - j), load_part(bias + j, h - j), dot);
@@ -69,19 +75,43 @@ int32_t moe_backward(sfx_stream *stream, const sfx_tensor *dy, const sfx_tensor 
     }
   };
   const auto through_down = [&](int64_t e, int64_t begin, int64_t end) -> Product {
-    return {end - begin, I, h, dys + begin * h, h, 1, data(down) + e * down->stride[0], down->stride[2], down->stride[1],
-            dh + begin * I, I, false, false, nullptr};
+    return {end - begin,
+            I,
+            h,
+            dys + begin * h,
+            h,
+            1,
+            data(down) + e * down->stride[0],
+            down->stride[2],
+            down->stride[1],
+            dh + begin * I,
+            I,
+            false,
+            false,
+            nullptr};
   };
   const auto through_up = [&](int64_t e, int64_t begin, int64_t end) -> Product {
-    return {end - begin, h, 2 * I, dgu + begin * 2 * I, 2 * I, 1, data(gate_up) + e * gate_up->stride[0], gate_up->stride[2],
-            gate_up->stride[1], dxs + begin * h, h, false, false, nullptr};
+    return {end - begin,
+            h,
+            2 * I,
+            dgu + begin * 2 * I,
+            2 * I,
+            1,
+            data(gate_up) + e * gate_up->stride[0],
+            gate_up->stride[2],
+            gate_up->stride[1],
+            dxs + begin * h,
+            h,
+            false,
+            false,
+            nullptr};
   };
-  Product *const products = op.take<Product>(2 * experts);
+  Product* const products = op.take<Product>(2 * experts);
   const Pieces pieces = cut_pieces(op, stream, r, experts, 6 * I + 3 * h);
   if (pieces.worthwhile) {
-    float *const packs = op.floats(team_size(stream) * kProductScratch);
+    float* const packs = op.floats(team_size(stream) * kProductScratch);
     parallel(stream, pieces.count, [&](int64_t i, int32_t thread) {
-      const Piece &p = pieces.piece[i];
+      const Piece& p = pieces.piece[i];
       gather_rows(x, r, top_k, p.begin, p.end, xs);
       gather_rows(dy, r, top_k, p.begin, p.end, dys);
       bias_dot(p.expert, p.begin, p.end);
@@ -104,7 +134,7 @@ int32_t moe_backward(sfx_stream *stream, const sfx_tensor *dy, const sfx_tensor 
     parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; t++)
         for (int64_t j = 0; j < h; j += 16) {
-          float *to = data(dx) + t * dx->stride[0] + j;
+          float* to = data(dx) + t * dx->stride[0] + j;
           v16 sum = load_part(to, h - j);
           for (int32_t i = 0; i < top_k; i++) sum = add(sum, load_part(dxs + r.slot[t * top_k + i] * h + j, h - j));
           store_part(to, sum, h - j);
@@ -115,21 +145,48 @@ int32_t moe_backward(sfx_stream *stream, const sfx_tensor *dy, const sfx_tensor 
     const int64_t p = r.first[e], rows_e = r.first[e + 1] - p;
     if (rows_e == 0) continue;
     if (dgate_up)
-      products[count++] = {h, 2 * I, rows_e, xs + p * h, 1, h, dgu + p * 2 * I, 2 * I, 1,
-                           data(dgate_up) + e * dgate_up->stride[0], dgate_up->stride[1], true, false, nullptr};
+      products[count++] = {h,
+                           2 * I,
+                           rows_e,
+                           xs + p * h,
+                           1,
+                           h,
+                           dgu + p * 2 * I,
+                           2 * I,
+                           1,
+                           data(dgate_up) + e * dgate_up->stride[0],
+                           dgate_up->stride[1],
+                           true,
+                           false,
+                           nullptr};
     if (ddown)
-      products[count++] = {I, h, rows_e, act + p * I, 1, I, dys + p * h, h, 1,
-                           data(ddown) + e * ddown->stride[0], ddown->stride[1], true, false, nullptr};
+      products[count++] = {I,
+                           h,
+                           rows_e,
+                           act + p * I,
+                           1,
+                           I,
+                           dys + p * h,
+                           h,
+                           1,
+                           data(ddown) + e * ddown->stride[0],
+                           ddown->stride[1],
+                           true,
+                           false,
+                           nullptr};
   }
   multiply(stream, products, count);
   for (int64_t e = 0; e < experts; e++) {
     const int64_t p = r.first[e], rows_e = r.first[e + 1] - p;
-    if (dgate_up_bias) add_column_sums(stream, dgu + p * 2 * I, 2 * I, rows_e, 2 * I, data(dgate_up_bias) + e * dgate_up_bias->stride[0]);
+    if (dgate_up_bias)
+      add_column_sums(stream, dgu + p * 2 * I, 2 * I, rows_e, 2 * I,
+                      data(dgate_up_bias) + e * dgate_up_bias->stride[0]);
     if (ddown_bias) {
-      float *const sum = data(ddown_bias) + e * ddown_bias->stride[0];
+      float* const sum = data(ddown_bias) + e * ddown_bias->stride[0];
       for (int64_t j = 0; j < h; j += 16) {
         v16 acc = load_part(sum + j, h - j);
-        for (int64_t i = p; i < p + rows_e; i++) acc = fma(set1(weight[r.order[i]]), load_part(dys + i * h + j, h - j), acc);
+        for (int64_t i = p; i < p + rows_e; i++)
+          acc = fma(set1(weight[r.order[i]]), load_part(dys + i * h + j, h - j), acc);
         store_part(sum + j, acc, h - j);
       }
     }

@@ -1,6 +1,7 @@
-// Mixture of experts with gpt-oss's clamped SwiGLU, forward. (gate, up) = x W1 + b1 interleaved; gate = min(gate, limit), up = clamp(up, +-limit);
-// act = (up + 1) gate sigmoid(1.702 gate); y += sum over the chosen experts in ascending id of weight (act W2 + b2), one fma chain a token.
-// (token, choice) pairs are sorted by expert once, tokens ascending inside, so that each expert is two dense products.
+// Mixture of experts with gpt-oss's clamped SwiGLU, forward. (gate, up) = x W1 + b1 interleaved; gate = min(gate,
+// limit), up = clamp(up, +-limit); act = (up + 1) gate sigmoid(1.702 gate); y += sum over the chosen experts in
+// ascending id of weight (act W2 + b2), one fma chain a token. (token, choice) pairs are sorted by expert once, tokens
+// ascending inside, so that each expert is two dense products.
 #include "moe.h"
 
 #include "operators.h"
@@ -11,10 +12,12 @@ int64_t moe_saved_bytes(int64_t n, int64_t, int64_t I, int64_t, int32_t top_k) {
   return n * top_k * 2 * I * (int64_t)sizeof(float);
 }
 
-// order: pairs sorted by (expert, token); slot[t * k + i]: the places of token t in that order, ascending, so ascending in expert.
-Routing sort_pairs(const Scratch &scratch, const int32_t *index, int64_t n, int32_t top_k, int64_t experts) {
-  Routing r = {n * top_k, scratch.take<int64_t>(experts + 1), scratch.take<int32_t>(n * top_k), scratch.take<int32_t>(n * top_k), true};
-  int64_t *const next = scratch.take<int64_t>(experts);
+// order: pairs sorted by (expert, token); slot[t * k + i]: the places of token t in that order, ascending, so ascending
+// in expert.
+Routing sort_pairs(const Scratch& scratch, const int32_t* index, int64_t n, int32_t top_k, int64_t experts) {
+  Routing r = {n * top_k, scratch.take<int64_t>(experts + 1), scratch.take<int32_t>(n * top_k),
+               scratch.take<int32_t>(n * top_k), true};
+  int64_t* const next = scratch.take<int64_t>(experts);
   for (int64_t e = 0; e <= experts; e++) r.first[e] = 0;
   for (int64_t i = 0; i < r.pairs; i++) {
     if (index[i] < 0 || index[i] >= experts) {
@@ -26,7 +29,7 @@ Routing sort_pairs(const Scratch &scratch, const int32_t *index, int64_t n, int3
   for (int64_t e = 0; e < experts; e++) r.first[e + 1] += r.first[e], next[e] = r.first[e];
   for (int64_t i = 0; i < r.pairs; i++) r.order[next[index[i]]++] = (int32_t)i;
   for (int64_t e = 0; e < experts; e++) next[e] = 0;
-  int32_t *const filled = scratch.take<int32_t>(n);
+  int32_t* const filled = scratch.take<int32_t>(n);
   for (int64_t t = 0; t < n; t++) filled[t] = 0;
   for (int64_t p = 0; p < r.pairs; p++) {
     const int64_t t = r.order[p] / top_k;
@@ -35,27 +38,30 @@ Routing sort_pairs(const Scratch &scratch, const int32_t *index, int64_t n, int3
   return r;
 }
 
-Pieces cut_pieces(const Scratch &scratch, sfx_stream *stream, const Routing &r, int64_t experts, int64_t floats_a_pair) {
+Pieces cut_pieces(const Scratch& scratch, sfx_stream* stream, const Routing& r, int64_t experts,
+                  int64_t floats_a_pair) {
   const int64_t rows = least(most(96 * 1024 / floats_a_pair / 12 * 12, 48), 384);
   Pieces p = {scratch.take<Piece>(experts + r.pairs / rows + 1), 0, false};
   for (int64_t e = 0; e < experts; e++)
-    for (int64_t begin = r.first[e]; begin < r.first[e + 1]; begin += rows) p.piece[p.count++] = {e, begin, least(begin + rows, r.first[e + 1])};
+    for (int64_t begin = r.first[e]; begin < r.first[e + 1]; begin += rows)
+      p.piece[p.count++] = {e, begin, least(begin + rows, r.first[e + 1])};
   p.worthwhile = team_size(stream) == 1 || p.count >= 2 * team_size(stream);
   return p;
 }
 
 // to[pair] = x[token of the pair]
-void gather_rows(const sfx_tensor *x, const Routing &r, int32_t top_k, int64_t begin, int64_t end, float *to) {
+void gather_rows(const sfx_tensor* x, const Routing& r, int32_t top_k, int64_t begin, int64_t end, float* to) {
   const int64_t h = x->shape[1];
-  for (int64_t p = begin; p < end; p++) memcpy(to + p * h, data(x) + r.order[p] / top_k * x->stride[0], (size_t)h * sizeof(float));
+  for (int64_t p = begin; p < end; p++)
+    memcpy(to + p * h, data(x) + r.order[p] / top_k * x->stride[0], (size_t)h * sizeof(float));
 }
-void gather_rows(sfx_stream *stream, const sfx_tensor *x, const Routing &r, int32_t top_k, float *to) {
+void gather_rows(sfx_stream* stream, const sfx_tensor* x, const Routing& r, int32_t top_k, float* to) {
   parallel_ranges(stream, r.pairs, 1, (double)r.pairs * x->shape[1] / 16,
                   [&](int64_t begin, int64_t end) { gather_rows(x, r, top_k, begin, end, to); });
 }
 
 // act[pair, I] from gate_up[pair, 2I]
-void swiglu(const float *gate_up, int64_t begin, int64_t end, int64_t I, float limit, float *act) {
+void swiglu(const float* gate_up, int64_t begin, int64_t end, int64_t I, float limit, float* act) {
   const v16 top = set1(limit), bottom = set1(-limit), one = set1(1.0f), slope = set1(1.702f);
   for (int64_t r = begin; r < end; r++)
     for (int64_t j = 0; j < I; j += 16) {
@@ -68,49 +74,75 @@ void swiglu(const float *gate_up, int64_t begin, int64_t end, int64_t I, float l
     }
 }
 
-int32_t moe_forward(sfx_stream *stream, const sfx_tensor *x, const int32_t *index, const float *weight, int32_t top_k,
-                    const sfx_tensor *gate_up, const sfx_tensor *gate_up_bias, const sfx_tensor *down, const sfx_tensor *down_bias,
-                    float limit, sfx_tensor *y, void *saved) {
+int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* index, const float* weight, int32_t top_k,
+                    const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,
+                    const sfx_tensor* down_bias, float limit, sfx_tensor* y, void* saved) {
   SFX_CHECK_F32(x, gate_up, gate_up_bias, down, down_bias, y);
   SFX_CHECK(unit_last(x) && unit_last(y), "moe: rows must be contiguous");
   const Operation op(stream);
   const int64_t n = x->shape[0], h = x->shape[1], experts = gate_up->shape[0], I = down->shape[1];
-  SFX_CHECK(gate_up->shape[1] == h && gate_up->shape[2] == 2 * I && down->shape[2] == h, "moe: gate_up [E,h,2I] and down [E,I,h] disagree with x");
+  SFX_CHECK(gate_up->shape[1] == h && gate_up->shape[2] == 2 * I && down->shape[2] == h,
+            "moe: gate_up [E,h,2I] and down [E,I,h] disagree with x");
   const Routing r = sort_pairs(op, index, n, top_k, experts);
   SFX_CHECK(r.valid, "moe: an expert index lies outside 0..E-1");
   float *const xs = op.floats(r.pairs * h), *const act = op.floats(r.pairs * I), *const ys = op.floats(r.pairs * h);
-  float *const gu = saved ? static_cast<float *>(saved) : op.floats(r.pairs * 2 * I);
+  float* const gu = saved ? static_cast<float*>(saved) : op.floats(r.pairs * 2 * I);
   const auto up = [&](int64_t e, int64_t begin, int64_t end) -> Product {
-    return {end - begin, 2 * I, h, xs + begin * h, h, 1, data(gate_up) + e * gate_up->stride[0], gate_up->stride[1], gate_up->stride[2],
-            gu + begin * 2 * I, 2 * I, false, false, gate_up_bias ? data(gate_up_bias) + e * gate_up_bias->stride[0] : nullptr};
+    return {end - begin,
+            2 * I,
+            h,
+            xs + begin * h,
+            h,
+            1,
+            data(gate_up) + e * gate_up->stride[0],
+            gate_up->stride[1],
+            gate_up->stride[2],
+            gu + begin * 2 * I,
+            2 * I,
+            false,
+            false,
+            gate_up_bias ? data(gate_up_bias) + e * gate_up_bias->stride[0] : nullptr};
   };
   const auto back = [&](int64_t e, int64_t begin, int64_t end) -> Product {
-    return {end - begin, h, I, act + begin * I, I, 1, data(down) + e * down->stride[0], down->stride[1], down->stride[2],
-            ys + begin * h, h, false, false, down_bias ? data(down_bias) + e * down_bias->stride[0] : nullptr};
+    return {end - begin,
+            h,
+            I,
+            act + begin * I,
+            I,
+            1,
+            data(down) + e * down->stride[0],
+            down->stride[1],
+            down->stride[2],
+            ys + begin * h,
+            h,
+            false,
+            false,
+            down_bias ? data(down_bias) + e * down_bias->stride[0] : nullptr};
   };
   const Pieces pieces = cut_pieces(op, stream, r, experts, 3 * I + 2 * h);
   if (pieces.worthwhile) {
-    float *const packs = op.floats(team_size(stream) * kProductScratch);
+    float* const packs = op.floats(team_size(stream) * kProductScratch);
     parallel(stream, pieces.count, [&](int64_t i, int32_t thread) {
-      const Piece &p = pieces.piece[i];
+      const Piece& p = pieces.piece[i];
       gather_rows(x, r, top_k, p.begin, p.end, xs);
       multiply_here(up(p.expert, p.begin, p.end), packs + thread * kProductScratch);
       swiglu(gu, p.begin, p.end, I, limit, act);
       multiply_here(back(p.expert, p.begin, p.end), packs + thread * kProductScratch);
     });
   } else {
-    Product *const products = op.take<Product>(experts);
+    Product* const products = op.take<Product>(experts);
     gather_rows(stream, x, r, top_k, xs);
     for (int64_t e = 0; e < experts; e++) products[e] = up(e, r.first[e], r.first[e + 1]);
     multiply(stream, products, experts);
-    parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I / 2, [&](int64_t begin, int64_t end) { swiglu(gu, begin, end, I, limit, act); });
+    parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I / 2,
+                    [&](int64_t begin, int64_t end) { swiglu(gu, begin, end, I, limit, act); });
     for (int64_t e = 0; e < experts; e++) products[e] = back(e, r.first[e], r.first[e + 1]);
     multiply(stream, products, experts);
   }
   parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++)
       for (int64_t j = 0; j < h; j += 16) {
-        float *to = data(y) + t * y->stride[0] + j;
+        float* to = data(y) + t * y->stride[0] + j;
         v16 sum = load_part(to, h - j);
         for (int32_t i = 0; i < top_k; i++) {
           const int64_t p = r.slot[t * top_k + i];

@@ -1,21 +1,23 @@
 // Top-k routing. The k largest logits in descending order (ties to the lower id), weight = softmax over them.
-// Backward: dlogit_j = weight_j (dweight_j - sum_i weight_i dweight_i) for the chosen, 0 elsewhere; exactly 0 for k = 1.
+// Backward: dlogit_j = weight_j (dweight_j - sum_i weight_i dweight_i) for the chosen, 0 elsewhere; exactly 0 for k
+// = 1.
 #include "elementary.h"
 #include "operation.h"
 #include "operators.h"
 
 namespace SFX_NS {
 
-int32_t router_forward(sfx_stream *s, const sfx_tensor *logits, int32_t top_k, int32_t *index, float *weight) {
+int32_t router_forward(sfx_stream* s, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight) {
   SFX_CHECK_F32(logits);
   const int64_t n = logits->shape[0], experts = logits->shape[1];
-  SFX_CHECK(top_k >= 1 && top_k <= 16 && top_k <= experts, "router: top_k must be in 1..16 and at most the number of experts");
+  SFX_CHECK(top_k >= 1 && top_k <= 16 && top_k <= experts,
+            "router: top_k must be in 1..16 and at most the number of experts");
   SFX_CHECK(unit_last(logits), "router: rows must be contiguous");
   const Operation op(s);
   parallel_ranges(s, n, 1, (double)n * (experts * top_k + 16), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
-      const float *row = data(logits) + r * logits->stride[0];
-      int32_t *chosen = index + r * top_k;
+      const float* row = data(logits) + r * logits->stride[0];
+      int32_t* chosen = index + r * top_k;
       float values[16];
       int32_t count = 0;
       // Insertion keeps the best k; a later id enters only if strictly larger.
@@ -35,16 +37,17 @@ int32_t router_forward(sfx_stream *s, const sfx_tensor *logits, int32_t top_k, i
   return SFX_OK;
 }
 
-int32_t router_backward(sfx_stream *s, const float *dweight, const int32_t *index, const float *weight, int32_t top_k,
-                        sfx_tensor *dlogits) {
+int32_t router_backward(sfx_stream* s, const float* dweight, const int32_t* index, const float* weight, int32_t top_k,
+                        sfx_tensor* dlogits) {
   SFX_CHECK_F32(dlogits);
   const int64_t n = dlogits->shape[0], experts = dlogits->shape[1];
-  SFX_CHECK(top_k >= 1 && top_k <= 16 && top_k <= experts, "router: top_k must be in 1..16 and at most the number of experts");
+  SFX_CHECK(top_k >= 1 && top_k <= 16 && top_k <= experts,
+            "router: top_k must be in 1..16 and at most the number of experts");
   SFX_CHECK(unit_last(dlogits), "router: rows must be contiguous");
   const Operation op(s);
   parallel_ranges(s, n, 1, (double)n * (experts + 16), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
-      float *row = data(dlogits) + r * dlogits->stride[0];
+      float* row = data(dlogits) + r * dlogits->stride[0];
       const v16 w = load_part(weight + r * top_k, top_k), g = load_part(dweight + r * top_k, top_k);
       float lanes[16];
       store(lanes, mul(w, sub(g, set1(sum_lanes(mul(w, g))))));

@@ -1,10 +1,10 @@
 // Fills the operator table of one instruction set.
-#include "operation.h"
-#include "operators.h"
-
 #include <string.h>
 
 #include <new>
+
+#include "operation.h"
+#include "operators.h"
 
 namespace SFX_NS {
 namespace {
@@ -17,18 +17,18 @@ struct Guarded<Operator> {
   static int32_t call(Arguments... arguments) {
     try {
       return Operator(arguments...);
-    } catch (const std::bad_alloc &) {
+    } catch (const std::bad_alloc&) {
       return sfx::fail(SFX_OUT_OF_MEMORY, "no memory for the scratch of an operator; use smaller batches");
     }
   }
 };
 
-int32_t synchronize(sfx_stream *) { return SFX_OK; }  // operators return when they are done
-int32_t copy(sfx_stream *, void *to, const void *from, int64_t bytes) {
+int32_t synchronize(sfx_stream*) { return SFX_OK; }  // operators return when they are done
+int32_t copy(sfx_stream*, void* to, const void* from, int64_t bytes) {
   if (bytes > 0) memcpy(to, from, (size_t)bytes);
   return SFX_OK;
 }
-int32_t fill_zero(sfx_stream *, void *to, int64_t bytes) {
+int32_t fill_zero(sfx_stream*, void* to, int64_t bytes) {
   if (bytes > 0) memset(to, 0, (size_t)bytes);
   return SFX_OK;
 }
@@ -72,5 +72,5 @@ static const sfx_backend table = {
 
 }  // namespace SFX_NS
 
-extern "C" const sfx_backend *SFX_ISA_TABLE();
-extern "C" const sfx_backend *SFX_ISA_TABLE() { return &SFX_NS::table; }
+extern "C" const sfx_backend* SFX_ISA_TABLE();
+extern "C" const sfx_backend* SFX_ISA_TABLE() { return &SFX_NS::table; }

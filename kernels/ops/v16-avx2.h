@@ -15,15 +15,15 @@ SFX_INLINE __m256i lanes_below(int n) {  // all ones in the first n of 8 lanes
 }
 
 SFX_INLINE v16 set1(float a) { return {_mm256_set1_ps(a), _mm256_set1_ps(a)}; }
-SFX_INLINE v16 load(const float *p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-SFX_INLINE void store(float *p, v16 v) {
+SFX_INLINE v16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+SFX_INLINE void store(float* p, v16 v) {
   _mm256_storeu_ps(p, v.lo);
   _mm256_storeu_ps(p + 8, v.hi);
 }
-SFX_INLINE v16 load_n(const float *p, int n) {
+SFX_INLINE v16 load_n(const float* p, int n) {
   return {_mm256_maskload_ps(p, lanes_below(n)), _mm256_maskload_ps(p + 8, lanes_below(n - 8))};
 }
-SFX_INLINE void store_n(float *p, v16 v, int n) {
+SFX_INLINE void store_n(float* p, v16 v, int n) {
   _mm256_maskstore_ps(p, lanes_below(n), v.lo);
   _mm256_maskstore_ps(p + 8, lanes_below(n - 8), v.hi);
 }
@@ -77,19 +77,19 @@ SFX_INLINE float max_lanes(v16 v) {
 SFX_INLINE __m256 in_order(__m256 a) {  // undoes the 128-bit halves of a shuffle
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xd8));
 }
-SFX_INLINE void deinterleave(v16 a, v16 b, v16 *even, v16 *odd) {
+SFX_INLINE void deinterleave(v16 a, v16 b, v16* even, v16* odd) {
   even->lo = in_order(_mm256_shuffle_ps(a.lo, a.hi, 0x88));
   even->hi = in_order(_mm256_shuffle_ps(b.lo, b.hi, 0x88));
   odd->lo = in_order(_mm256_shuffle_ps(a.lo, a.hi, 0xdd));
   odd->hi = in_order(_mm256_shuffle_ps(b.lo, b.hi, 0xdd));
 }
-SFX_INLINE void interleave(v16 even, v16 odd, v16 *a, v16 *b) {
+SFX_INLINE void interleave(v16 even, v16 odd, v16* a, v16* b) {
   const __m256 l0 = _mm256_unpacklo_ps(even.lo, odd.lo), h0 = _mm256_unpackhi_ps(even.lo, odd.lo);
   const __m256 l1 = _mm256_unpacklo_ps(even.hi, odd.hi), h1 = _mm256_unpackhi_ps(even.hi, odd.hi);
   *a = {_mm256_permute2f128_ps(l0, h0, 0x20), _mm256_permute2f128_ps(l0, h0, 0x31)};
   *b = {_mm256_permute2f128_ps(l1, h1, 0x20), _mm256_permute2f128_ps(l1, h1, 0x31)};
 }
-SFX_INLINE void transpose8(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+SFX_INLINE void transpose8(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   __m256 r[8], t[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(from + i * from_stride);
@@ -111,7 +111,7 @@ SFX_INLINE void transpose8(const float *from, int64_t from_stride, float *to, in
     _mm256_storeu_ps(to + (4 + i) * to_stride, _mm256_permute2f128_ps(r[i], r[4 + i], 0x31));
   }
 }
-SFX_INLINE void transpose16(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+SFX_INLINE void transpose16(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   transpose8(from, from_stride, to, to_stride);
   transpose8(from + 8, from_stride, to + 8 * to_stride, to_stride);
   transpose8(from + 8 * from_stride, from_stride, to + 8, to_stride);

@@ -11,10 +11,10 @@ struct m16 {
 };
 
 SFX_INLINE v16 set1(float a) { return {_mm512_set1_ps(a)}; }
-SFX_INLINE v16 load(const float *p) { return {_mm512_loadu_ps(p)}; }
-SFX_INLINE void store(float *p, v16 v) { _mm512_storeu_ps(p, v.x); }
-SFX_INLINE v16 load_n(const float *p, int n) { return {_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p)}; }
-SFX_INLINE void store_n(float *p, v16 v, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v.x); }
+SFX_INLINE v16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+SFX_INLINE void store(float* p, v16 v) { _mm512_storeu_ps(p, v.x); }
+SFX_INLINE v16 load_n(const float* p, int n) { return {_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p)}; }
+SFX_INLINE void store_n(float* p, v16 v, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v.x); }
 SFX_INLINE v16 add(v16 a, v16 b) { return {_mm512_add_ps(a.x, b.x)}; }
 SFX_INLINE v16 sub(v16 a, v16 b) { return {_mm512_sub_ps(a.x, b.x)}; }
 SFX_INLINE v16 mul(v16 a, v16 b) { return {_mm512_mul_ps(a.x, b.x)}; }
@@ -56,19 +56,19 @@ SFX_INLINE float max_lanes(v16 v) {
   return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 // Even and odd elements of 32 consecutive floats, and back.
-SFX_INLINE void deinterleave(v16 a, v16 b, v16 *even, v16 *odd) {
+SFX_INLINE void deinterleave(v16 a, v16 b, v16* even, v16* odd) {
   const __m512i e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i o = _mm512_add_epi32(e, _mm512_set1_epi32(1));
   even->x = _mm512_permutex2var_ps(a.x, e, b.x);
   odd->x = _mm512_permutex2var_ps(a.x, o, b.x);
 }
-SFX_INLINE void interleave(v16 even, v16 odd, v16 *a, v16 *b) {
+SFX_INLINE void interleave(v16 even, v16 odd, v16* a, v16* b) {
   const __m512i l = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   a->x = _mm512_permutex2var_ps(even.x, l, odd.x);
   b->x = _mm512_permutex2var_ps(even.x, _mm512_add_epi32(l, _mm512_set1_epi32(8)), odd.x);
 }
 // to[j * to_stride + i] = from[i * from_stride + j] for i, j < 16
-SFX_INLINE void transpose16(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+SFX_INLINE void transpose16(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   __m512 r[16], t[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps(from + i * from_stride);

@@ -16,18 +16,18 @@ SFX_INLINE v16 set1(float a) {
   SFX_QUADS r.x[i] = vdupq_n_f32(a);
   return r;
 }
-SFX_INLINE v16 load(const float *p) {
+SFX_INLINE v16 load(const float* p) {
   v16 r;
   SFX_QUADS r.x[i] = vld1q_f32(p + 4 * i);
   return r;
 }
-SFX_INLINE void store(float *p, v16 v) { SFX_QUADS vst1q_f32(p + 4 * i, v.x[i]); }
-SFX_INLINE v16 load_n(const float *p, int n) {
+SFX_INLINE void store(float* p, v16 v) { SFX_QUADS vst1q_f32(p + 4 * i, v.x[i]); }
+SFX_INLINE v16 load_n(const float* p, int n) {
   float lanes[16] = {};
   for (int i = 0; i < n && i < 16; i++) lanes[i] = p[i];
   return load(lanes);
 }
-SFX_INLINE void store_n(float *p, v16 v, int n) {
+SFX_INLINE void store_n(float* p, v16 v, int n) {
   float lanes[16];
   store(lanes, v);
   for (int i = 0; i < n && i < 16; i++) p[i] = lanes[i];
@@ -99,8 +99,8 @@ SFX_INLINE v16 select(m16 m, v16 a, v16 b) {
 }
 SFX_INLINE v16 bits_shift_left_add(v16 a, int by, int32_t plus) {
   v16 r;
-  SFX_QUADS r.x[i] = vreinterpretq_f32_s32(
-      vaddq_s32(vshlq_s32(vreinterpretq_s32_f32(a.x[i]), vdupq_n_s32(by)), vdupq_n_s32(plus)));
+  SFX_QUADS r.x[i] =
+      vreinterpretq_f32_s32(vaddq_s32(vshlq_s32(vreinterpretq_s32_f32(a.x[i]), vdupq_n_s32(by)), vdupq_n_s32(plus)));
   return r;
 }
 SFX_INLINE v16 bits_add(v16 a, int32_t plus) { return bits_shift_left_add(a, 0, plus); }
@@ -127,23 +127,23 @@ SFX_INLINE float max_lanes(v16 v) {
   const float s = r[0] > r[2] ? r[0] : r[2], t = r[1] > r[3] ? r[1] : r[3];
   return s > t ? s : t;
 }
-SFX_INLINE void deinterleave(v16 a, v16 b, v16 *even, v16 *odd) {
+SFX_INLINE void deinterleave(v16 a, v16 b, v16* even, v16* odd) {
   for (int i = 0; i < 2; i++) {
     even->x[i] = vuzp1q_f32(a.x[2 * i], a.x[2 * i + 1]), odd->x[i] = vuzp2q_f32(a.x[2 * i], a.x[2 * i + 1]);
     even->x[2 + i] = vuzp1q_f32(b.x[2 * i], b.x[2 * i + 1]), odd->x[2 + i] = vuzp2q_f32(b.x[2 * i], b.x[2 * i + 1]);
   }
 }
-SFX_INLINE void interleave(v16 even, v16 odd, v16 *a, v16 *b) {
+SFX_INLINE void interleave(v16 even, v16 odd, v16* a, v16* b) {
   for (int i = 0; i < 2; i++) {
     a->x[2 * i] = vzip1q_f32(even.x[i], odd.x[i]), a->x[2 * i + 1] = vzip2q_f32(even.x[i], odd.x[i]);
     b->x[2 * i] = vzip1q_f32(even.x[2 + i], odd.x[2 + i]), b->x[2 * i + 1] = vzip2q_f32(even.x[2 + i], odd.x[2 + i]);
   }
 }
-SFX_INLINE void transpose16(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+SFX_INLINE void transpose16(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   for (int i = 0; i < 16; i += 4)
     for (int j = 0; j < 16; j += 4) {
-      const float *f = from + i * from_stride + j;
-      float *t = to + j * to_stride + i;
+      const float* f = from + i * from_stride + j;
+      float* t = to + j * to_stride + i;
       const float32x4_t r0 = vld1q_f32(f), r1 = vld1q_f32(f + from_stride);
       const float32x4_t r2 = vld1q_f32(f + 2 * from_stride), r3 = vld1q_f32(f + 3 * from_stride);
       const float32x4_t a = vzip1q_f32(r0, r2), b = vzip2q_f32(r0, r2);

@@ -1,5 +1,5 @@
-// v16 as an array: the reference of the other instruction sets, for machines without a path of their own. Fused multiply-adds come
-// from the C library when the compiler may not assume the instruction.
+// v16 as an array: the reference of the other instruction sets, for machines without a path of their own. Fused
+// multiply-adds come from the C library when the compiler may not assume the instruction.
 namespace SFX_NS {
 
 struct v16 {
@@ -15,18 +15,18 @@ SFX_INLINE v16 set1(float a) {
   SFX_LANES r.x[i] = a;
   return r;
 }
-SFX_INLINE v16 load(const float *p) {
+SFX_INLINE v16 load(const float* p) {
   v16 r;
   memcpy(r.x, p, sizeof r.x);
   return r;
 }
-SFX_INLINE void store(float *p, v16 v) { memcpy(p, v.x, sizeof v.x); }
-SFX_INLINE v16 load_n(const float *p, int n) {
+SFX_INLINE void store(float* p, v16 v) { memcpy(p, v.x, sizeof v.x); }
+SFX_INLINE v16 load_n(const float* p, int n) {
   v16 r = set1(0.0f);
   for (int i = 0; i < n && i < 16; i++) r.x[i] = p[i];
   return r;
 }
-SFX_INLINE void store_n(float *p, v16 v, int n) {
+SFX_INLINE void store_n(float* p, v16 v, int n) {
   for (int i = 0; i < n && i < 16; i++) p[i] = v.x[i];
 }
 SFX_INLINE v16 add(v16 a, v16 b) {
@@ -125,30 +125,30 @@ SFX_INLINE v16 bits_exponent(v16 a) {
   return r;
 }
 SFX_INLINE float sum_lanes(v16 v) {
-  float *a = v.x;
+  float* a = v.x;
   for (int w = 8; w > 0; w >>= 1)
     for (int i = 0; i < w; i++) a[i] = a[i] + a[i + w];
   return a[0];
 }
 SFX_INLINE float max_lanes(v16 v) {
-  float *a = v.x;
+  float* a = v.x;
   for (int w = 8; w > 0; w >>= 1)
     for (int i = 0; i < w; i++) a[i] = a[i] > a[i + w] ? a[i] : a[i + w];
   return a[0];
 }
-SFX_INLINE void deinterleave(v16 a, v16 b, v16 *even, v16 *odd) {
+SFX_INLINE void deinterleave(v16 a, v16 b, v16* even, v16* odd) {
   for (int i = 0; i < 8; i++) {
     even->x[i] = a.x[2 * i], odd->x[i] = a.x[2 * i + 1];
     even->x[8 + i] = b.x[2 * i], odd->x[8 + i] = b.x[2 * i + 1];
   }
 }
-SFX_INLINE void interleave(v16 even, v16 odd, v16 *a, v16 *b) {
+SFX_INLINE void interleave(v16 even, v16 odd, v16* a, v16* b) {
   for (int i = 0; i < 8; i++) {
     a->x[2 * i] = even.x[i], a->x[2 * i + 1] = odd.x[i];
     b->x[2 * i] = even.x[8 + i], b->x[2 * i + 1] = odd.x[8 + i];
   }
 }
-SFX_INLINE void transpose16(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+SFX_INLINE void transpose16(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   for (int i = 0; i < 16; i++)
     for (int j = 0; j < 16; j++) to[j * to_stride + i] = from[i * from_stride + j];
 }

@@ -1,5 +1,6 @@
-// Sixteen virtual float lanes, the same on every instruction set: one zmm, two ymm, four NEON registers or an array. Kernels are
-// written once over these functions; each is exactly one IEEE operation a lane, so results agree bit for bit.
+// Sixteen virtual float lanes, the same on every instruction set: one zmm, two ymm, four NEON registers or an array.
+// Kernels are written once over these functions; each is exactly one IEEE operation a lane, so results agree bit for
+// bit.
 #ifndef SINKFLEX_OPS_V16_H
 #define SINKFLEX_OPS_V16_H
 
@@ -22,8 +23,8 @@ namespace SFX_NS {
 
 SFX_INLINE v16 zero() { return set1(0.0f); }
 SFX_INLINE v16 negate(v16 a) { return sub(set1(-0.0f), a); }
-SFX_INLINE v16 load_part(const float *p, int64_t n) { return n >= 16 ? load(p) : load_n(p, (int)n); }
-SFX_INLINE void store_part(float *p, v16 v, int64_t n) {
+SFX_INLINE v16 load_part(const float* p, int64_t n) { return n >= 16 ? load(p) : load_n(p, (int)n); }
+SFX_INLINE void store_part(float* p, v16 v, int64_t n) {
   if (n >= 16)
     store(p, v);
   else

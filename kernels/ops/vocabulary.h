@@ -1,10 +1,11 @@
 // The distribution over the vocabulary, in units of 256 ids from id 0, that training and sampling share bit for bit.
-// A unit's statistics are relative to its own maximum; units fold in ascending order. Lanes beyond the vocabulary are exact no-ops.
+// A unit's statistics are relative to its own maximum; units fold in ascending order. Lanes beyond the vocabulary are
+// exact no-ops.
 #ifndef SINKFLEX_OPS_VOCABULARY_H
 #define SINKFLEX_OPS_VOCABULARY_H
 
-#include "gemm.h"
 #include "elementary.h"
+#include "gemm.h"
 #include "operation.h"
 
 namespace SFX_NS {
@@ -19,12 +20,12 @@ struct UnitSum {
 SFX_INLINE float inverse_temperature(float temperature) { return temperature > 0.0f ? 1.0f / temperature : 1.0f; }
 
 // The only place where a temperature meets a logit. Scales `count` logits in place.
-[[maybe_unused]] static void scale_logits(float *z, int64_t count, float inverse) {
+[[maybe_unused]] static void scale_logits(float* z, int64_t count, float inverse) {
   if (inverse == 1.0f) return;
   for (int64_t i = 0; i < count; i += 16) store_part(z + i, mul(load_part(z + i, count - i), set1(inverse)), count - i);
 }
 
-[[maybe_unused]] static UnitSum sum_unit(const float *z, int64_t count) {
+[[maybe_unused]] static UnitSum sum_unit(const float* z, int64_t count) {
   v16 x[16];
   const v16 none = set1(-SFX_INFINITY);
   v16 top = none;
@@ -49,24 +50,26 @@ SFX_INLINE float inverse_temperature(float temperature) { return temperature > 0
 }
 
 // The statistics of two neighbouring runs of units.
-SFX_INLINE UnitSum fold_units(const UnitSum *two) {
+SFX_INLINE UnitSum fold_units(const UnitSum* two) {
   const UnitSum &a = two[0], &b = two[1];
   const float m = b.m > a.m ? b.m : a.m;
   const float change[16] = {a.m - m, b.m - m};
   float factor[16];
   store(factor, exp_down(load(change)));
-  return {m, a.l * factor[0] + b.l * factor[1], factor[0] * (a.u + change[0] * a.l) + factor[1] * (b.u + change[1] * b.l)};
+  return {m, a.l * factor[0] + b.l * factor[1],
+          factor[0] * (a.u + change[0] * a.l) + factor[1] * (b.u + change[1] * b.l)};
 }
-SFX_INLINE float log_sum(const UnitSum &t) { return t.m + log1(t.l); }
+SFX_INLINE float log_sum(const UnitSum& t) { return t.m + log1(t.l); }
 
 // logits[rows, ldl] = hidden w^T over ids [v0, v0 + count), unscaled.
-SFX_INLINE Product logits_product(const float *hidden, int64_t rows, int64_t row, const sfx_tensor *w, int64_t v0, int64_t count, float *logits,
-                                  int64_t stride) {
-  return {rows, count, w->shape[1], hidden, row, 1, data(w) + v0 * w->stride[0], w->stride[1], w->stride[0], logits, stride, false, false, nullptr};
+SFX_INLINE Product logits_product(const float* hidden, int64_t rows, int64_t row, const sfx_tensor* w, int64_t v0,
+                                  int64_t count, float* logits, int64_t stride) {
+  return {rows,         count,        w->shape[1], hidden, row,   1,     data(w) + v0 * w->stride[0],
+          w->stride[1], w->stride[0], logits,      stride, false, false, nullptr};
 }
 
 // Statistics of one scaled row, unit by unit into `units` when given, and folded.
-[[maybe_unused]] static UnitSum sum_row(const float *z, int64_t vocabulary, UnitSum *units) {
+[[maybe_unused]] static UnitSum sum_row(const float* z, int64_t vocabulary, UnitSum* units) {
   UnitSum total = {};
   for (int64_t v = 0, i = 0; v < vocabulary; v += kUnit, i++) {
     const UnitSum unit = sum_unit(z + v, least(kUnit, vocabulary - v));
@@ -77,10 +80,12 @@ SFX_INLINE Product logits_product(const float *hidden, int64_t rows, int64_t row
   return total;
 }
 
-// Rows whose logits are held at once: about 1 MiB, so that they stay in the second-level cache, but enough rows to pay for packing w.
-SFX_INLINE int64_t rows_at_once(sfx_stream *stream, int64_t vocabulary, int64_t rows) {
-  const int64_t team = team_size(stream);
-  return least(most(96, 256 * 1024 / most(vocabulary, 1) / 48 * 48) * team, rows);
+// Rows whose logits are held at once: 1 MiB of them, so that they stay in the second-level cache, yet at least 384 rows
+// to pay for packing w and for passing over dw; for a large vocabulary rather within 64 MiB, and always some for each
+// thread.
+SFX_INLINE int64_t rows_at_once(sfx_stream* stream, int64_t vocabulary, int64_t rows) {
+  const int64_t cached = 256 * 1024 / most(vocabulary, 1), bounded = 16 * 1024 * 1024 / most(vocabulary, 1);
+  return least(most(most(cached, least(384, bounded)), 48 * team_size(stream)), rows);
 }
 
 }  // namespace SFX_NS

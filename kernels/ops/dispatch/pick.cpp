@@ -1,5 +1,6 @@
-// The scalar part of sampling: a counter-based uniform (Philox-4x32-10 under key[0..1], counter key[2..3], position), the top-k and top-p
-// restriction, and the inverse of the cumulative distribution in ascending id. Plain float64 sums, so the same on every machine.
+// The scalar part of sampling: a counter-based uniform (Philox-4x32-10 under key[0..1], counter key[2..3], position),
+// the top-k and top-p restriction, and the inverse of the cumulative distribution in ascending id. Plain float64 sums,
+// so the same on every machine.
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +10,8 @@ namespace {
 
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011)
 void philox(const uint32_t key_in[2], const uint32_t counter_in[4], uint32_t out[4]) {
-  uint32_t k0 = key_in[0], k1 = key_in[1], c0 = counter_in[0], c1 = counter_in[1], c2 = counter_in[2], c3 = counter_in[3];
+  uint32_t k0 = key_in[0], k1 = key_in[1], c0 = counter_in[0], c1 = counter_in[1], c2 = counter_in[2],
+           c3 = counter_in[3];
   for (int round = 0; round < 10; round++) {
     const uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
     c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
@@ -26,14 +28,14 @@ void philox(const uint32_t key_in[2], const uint32_t counter_in[4], uint32_t out
 
 namespace sfx {
 
-double uniform(const sfx_sample_options &o) {
+double uniform(const sfx_sample_options& o) {
   const uint32_t counter[4] = {o.key[2], o.key[3], o.position, 0};
   uint32_t r[4];
   philox(o.key, counter, r);
   return (double)(((uint64_t)r[0] << 21) | (r[1] >> 11)) * 0x1p-53;
 }
 
-int64_t pick_interval(const float *weight, int64_t count, double fraction, double *left) {
+int64_t pick_interval(const float* weight, int64_t count, double fraction, double* left) {
   double total = 0;
   for (int64_t i = 0; i < count; i++) total += weight[i];
   const double threshold = fraction * total;
@@ -44,7 +46,7 @@ int64_t pick_interval(const float *weight, int64_t count, double fraction, doubl
   return at;
 }
 
-int64_t pick_threshold(const float *weight, int64_t count, double threshold) {
+int64_t pick_threshold(const float* weight, int64_t count, double threshold) {
   double sum = 0;
   int64_t last = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -56,8 +58,11 @@ int64_t pick_threshold(const float *weight, int64_t count, double threshold) {
   return last;
 }
 
-int32_t pick_restricted(const float *logits, const float *weight, int64_t vocabulary, const sfx_sample_options &o, int32_t *order) {
-  const auto before = [logits](int32_t a, int32_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); };
+int32_t pick_restricted(const float* logits, const float* weight, int64_t vocabulary, const sfx_sample_options& o,
+                        int32_t* order) {
+  const auto before = [logits](int32_t a, int32_t b) {
+    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+  };
   const bool top_k = o.top_k > 0 && o.top_k < vocabulary;
   const int64_t limit = top_k ? o.top_k : vocabulary;
   std::iota(order, order + vocabulary, 0);

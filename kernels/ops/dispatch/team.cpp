@@ -1,5 +1,6 @@
-// The thread team and the scratch arena of a stream. Helpers spin for some tens of microseconds after a job, since operators come in quick
-// succession, and then sleep on the generation word. A helper that wakes too late simply finds the job closed: nobody waits for sleepers.
+// The thread team and the scratch arena of a stream. Helpers spin for some tens of microseconds after a job, since
+// operators come in quick succession, and then sleep on the generation word. A helper that wakes too late simply finds
+// the job closed: nobody waits for sleepers.
 #include "../team.h"
 
 #include <stdlib.h>
@@ -39,11 +40,12 @@ struct sfx_stream {
   alignas(64) std::atomic<int64_t> next{0};
   int64_t count = 0;
   sfx::Task task = nullptr;
-  void *context = nullptr;
+  void* context = nullptr;
 
-  char *base = nullptr;
+  char* base = nullptr;
   int64_t capacity = 0, used = 0, wanted = 0;
-  std::vector<void *> overflow;  // chunks taken while the base was too small; folded into the base when the arena is empty
+  std::vector<void*>
+      overflow;  // chunks taken while the base was too small; folded into the base when the arena is empty
 
   void work(int32_t thread) {
     for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
@@ -81,9 +83,9 @@ struct sfx_stream {
 
 namespace sfx {
 
-int32_t team_size(const sfx_stream *s) { return (int32_t)s->helpers.size() + 1; }
+int32_t team_size(const sfx_stream* s) { return (int32_t)s->helpers.size() + 1; }
 
-void team_run(sfx_stream *s, int64_t count, Task task, void *context) {
+void team_run(sfx_stream* s, int64_t count, Task task, void* context) {
   if (count <= 1 || s->helpers.empty()) {
     for (int64_t i = 0; i < count; i++) task(context, i, 0);
     return;
@@ -103,25 +105,25 @@ void team_run(sfx_stream *s, int64_t count, Task task, void *context) {
       std::this_thread::yield();
 }
 
-int64_t arena_enter(sfx_stream *s) { return s->used; }
+int64_t arena_enter(sfx_stream* s) { return s->used; }
 
-void arena_leave(sfx_stream *s, int64_t mark) {
+void arena_leave(sfx_stream* s, int64_t mark) {
   s->used = mark;
   if (mark != 0 || s->overflow.empty()) return;
-  for (void *chunk : s->overflow) release(chunk);
+  for (void* chunk : s->overflow) release(chunk);
   s->overflow.clear();
   release(s->base);
-  s->base = static_cast<char *>(allocate(s->wanted));
+  s->base = static_cast<char*>(allocate(s->wanted));
   s->capacity = s->base ? s->wanted : 0;
 }
 
-void *arena_take(sfx_stream *s, int64_t bytes) {
+void* arena_take(sfx_stream* s, int64_t bytes) {
   bytes = (bytes + kAlign - 1) / kAlign * kAlign + kAlign;
-  char *p;
+  char* p;
   if (s->used + bytes <= s->capacity) {
     p = s->base + s->used;
   } else {
-    p = static_cast<char *>(allocate(bytes));
+    p = static_cast<char*>(allocate(bytes));
     if (!p) throw std::bad_alloc();  // the operator table turns it into SFX_OUT_OF_MEMORY
     s->overflow.push_back(p);
   }
@@ -156,27 +158,27 @@ void float_state_leave([[maybe_unused]] uint64_t saved) {
 #endif
 }
 
-int32_t fail(int32_t status, const char *message) {
+int32_t fail(int32_t status, const char* message) {
   strncpy(error_text, message, sizeof error_text - 1);
   return status;
 }
 
-const char *last_error() { return error_text; }
+const char* last_error() { return error_text; }
 
-void *allocate(int64_t bytes) {
-  void *p = nullptr;
+void* allocate(int64_t bytes) {
+  void* p = nullptr;
   const size_t size = (size_t)((bytes < 1 ? 1 : bytes) + kAlign - 1) / kAlign * kAlign;
   return posix_memalign(&p, kAlign, size) == 0 ? p : nullptr;
 }
 
-void release(void *p) { free(p); }
+void release(void* p) { free(p); }
 
-sfx_stream *stream_create(int32_t threads) {
-  auto *s = new (std::nothrow) sfx_stream;
+sfx_stream* stream_create(int32_t threads) {
+  auto* s = new (std::nothrow) sfx_stream;
   if (!s) return nullptr;
   try {
     for (int32_t i = 1; i < threads; i++) s->helpers.emplace_back([s, i] { s->help(i); });
-  } catch (const std::exception &e) {
+  } catch (const std::exception& e) {
     fail(SFX_OUT_OF_MEMORY, e.what());
     stream_destroy(s);
     return nullptr;
@@ -184,13 +186,13 @@ sfx_stream *stream_create(int32_t threads) {
   return s;
 }
 
-void stream_destroy(sfx_stream *s) {
+void stream_destroy(sfx_stream* s) {
   if (!s) return;
   s->stopping.store(true);
   s->generation++;
   s->generation.notify_all();
-  for (auto &helper : s->helpers) helper.join();
-  for (void *chunk : s->overflow) release(chunk);
+  for (auto& helper : s->helpers) helper.join();
+  for (void* chunk : s->overflow) release(chunk);
   release(s->base);
   delete s;
 }

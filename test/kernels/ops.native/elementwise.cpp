@@ -8,15 +8,17 @@ void norm(int64_t n, int64_t h) {
   Random r((uint64_t)(n + 7 * h));
   const Floats x = r.normals(n * h), w = r.normals(h), dy = r.normals(n * h), dx0 = r.normals(n * h), dw0(h);
   const float eps = 1e-5f;
-  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+  const Floats got = everywhere([&](const sfx_backend& k, sfx_stream* s) {
     Floats y = poison(n * h), rstd = poison(n), dx = dx0, dw = dw0, again = poison(n * h), dw2 = dw0;
-    sfx_tensor tx = tensor(x, {n, h}), tw = tensor(w, {h}), ty = tensor(y, {n, h}), tdy = tensor(dy, {n, h}), tdx = tensor(dx, {n, h}), tdw = tensor(dw, {h});
+    sfx_tensor tx = tensor(x, {n, h}), tw = tensor(w, {h}), ty = tensor(y, {n, h}), tdy = tensor(dy, {n, h}),
+               tdx = tensor(dx, {n, h}), tdw = tensor(dw, {h});
     ok(k.rms_norm_forward(s, &tx, &tw, eps, &ty, rstd.data()), k);
     ok(k.rms_norm_backward(s, &tdy, &tx, &tw, rstd.data(), &tdx, &tdw), k);
     sfx_tensor tdw2 = tensor(dw2, {h});
     for (int64_t i = 0; i < n; i++) {  // row by row
       sfx_tensor a = tensor(x, {1, h}), d = tensor(dy, {1, h}), b = tensor(again, {1, h});
-      a.data = const_cast<float *>(x.data()) + i * h, b.data = again.data() + i * h, d.data = const_cast<float *>(dy.data()) + i * h;
+      a.data = const_cast<float*>(x.data()) + i * h, b.data = again.data() + i * h,
+      d.data = const_cast<float*>(dy.data()) + i * h;
       Floats unused(h);
       sfx_tensor tu = tensor(unused, {1, h});
       ok(k.rms_norm_forward(s, &a, &tw, eps, &b, nullptr), k);
@@ -32,7 +34,8 @@ void norm(int64_t n, int64_t h) {
       double sum = 0;
       for (int64_t j = 0; j < h; j++) sum += xd[t * h + j] * xd[t * h + j];
       const double rstd = 1 / std::sqrt(sum / h + (double)eps);
-      for (int64_t j = 0; j < h; j++) y[t * h + j] = xd[t * h + j] * rstd * wd[j], total += y[t * h + j] * dy[t * h + j];
+      for (int64_t j = 0; j < h; j++)
+        y[t * h + j] = xd[t * h + j] * rstd * wd[j], total += y[t * h + j] * dy[t * h + j];
     }
     return total;
   };
@@ -49,13 +52,15 @@ void rotary(int64_t n, int64_t heads, int64_t depth) {
   Random r((uint64_t)depth);
   const int64_t half = depth / 2, positions = 50;
   Floats cosine(positions * half), sine(positions * half);
-  for (int64_t i = 0; i < positions * half; i++) cosine[i] = (float)std::cos(0.1 * i), sine[i] = (float)std::sin(0.1 * i);
+  for (int64_t i = 0; i < positions * half; i++)
+    cosine[i] = (float)std::cos(0.1 * i), sine[i] = (float)std::sin(0.1 * i);
   const Floats x = r.normals(n * heads * depth);
   Ints at(n);
-  for (auto &p : at) p = (int32_t)r.below(positions);
-  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+  for (auto& p : at) p = (int32_t)r.below(positions);
+  const Floats got = everywhere([&](const sfx_backend& k, sfx_stream* s) {
     Floats y = x;
-    sfx_tensor ty = tensor(y, {n, heads, depth}), tc = tensor(cosine, {positions, half}), ts = tensor(sine, {positions, half});
+    sfx_tensor ty = tensor(y, {n, heads, depth}), tc = tensor(cosine, {positions, half}),
+               ts = tensor(sine, {positions, half});
     ok(k.rope(s, &ty, at.data(), &tc, &ts, 0), k);
     Floats back = y;
     sfx_tensor tb = tensor(back, {n, heads, depth});
@@ -80,8 +85,8 @@ void embedding() {
   const int64_t V = 11, h = 37, n = 60;
   const Floats table = r.normals(V * h), dx = r.normals(n * h);
   Ints ids(n);
-  for (auto &i : ids) i = (int32_t)r.below(V);
-  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+  for (auto& i : ids) i = (int32_t)r.below(V);
+  const Floats got = everywhere([&](const sfx_backend& k, sfx_stream* s) {
     Floats x = poison(n * h), dt(V * h);
     sfx_tensor tt = tensor(table, {V, h}), tx = tensor(x, {n, h}), tdx = tensor(dx, {n, h}), tdt = tensor(dt, {V, h});
     ok(k.embedding_forward(s, &tt, ids.data(), &tx), k);
@@ -106,7 +111,7 @@ void router(int64_t experts, int32_t top_k) {
   for (int64_t e = 0; e < experts; e++) logits[e] = 1.0f;  // ties: the lowest ids
   const Floats dw = r.normals(n * top_k);
   Ints chosen(n * top_k);
-  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+  const Floats got = everywhere([&](const sfx_backend& k, sfx_stream* s) {
     Ints index(n * top_k, -1);
     Floats weight = poison(n * top_k), dl = poison(n * experts), ids(n * top_k);
     sfx_tensor tl = tensor(logits, {n, experts}), tdl = tensor(dl, {n, experts});
@@ -123,7 +128,9 @@ void router(int64_t experts, int32_t top_k) {
     for (int64_t t = 0; t < n; t++) {
       double sum = 0;
       for (int32_t j = 0; j < top_k; j++) sum += std::exp(ld[t * experts + chosen[t * top_k + j]]);
-      for (int32_t j = 0; j < top_k; j++) w[t * top_k + j] = std::exp(ld[t * experts + chosen[t * top_k + j]]) / sum, total += w[t * top_k + j] * dw[t * top_k + j];
+      for (int32_t j = 0; j < top_k; j++)
+        w[t * top_k + j] = std::exp(ld[t * experts + chosen[t * top_k + j]]) / sum,
+                      total += w[t * top_k + j] * dw[t * top_k + j];
     }
     return total;
   };
@@ -131,7 +138,8 @@ void router(int64_t experts, int32_t top_k) {
   close(got, 0, w, 1e-6, "weights");
   for (int64_t t = 0; t < n; t++)
     for (int32_t j = 0; j + 1 < top_k; j++)
-      check(logits[t * experts + chosen[t * top_k + j]] >= logits[t * experts + chosen[t * top_k + j + 1]], "descending");
+      check(logits[t * experts + chosen[t * top_k + j]] >= logits[t * experts + chosen[t * top_k + j + 1]],
+            "descending");
   differences(ld, loss, got.data() + n * top_k, 1e-3, "dlogits", 200);
 }
 
@@ -140,9 +148,9 @@ void optimiser(int64_t count) {
   Random r((uint64_t)count);
   const Floats p = r.normals(count), g = r.normals(count), m0 = r.normals(count, 0.1);
   Floats v0 = r.normals(count, 0.1);
-  for (auto &x : v0) x *= x;
+  for (auto& x : v0) x *= x;
   sfx_adamw_options o = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.5f, 0.271f, 0.003f};
-  const Floats got = everywhere([&](const sfx_backend &k, sfx_stream *s) {
+  const Floats got = everywhere([&](const sfx_backend& k, sfx_stream* s) {
     Floats m = m0, v = v0, out = poison(count);
     ok(k.adamw(s, p.data(), g.data(), m.data(), v.data(), count, &o, out.data()), k);
     Floats same = p, m2 = m0, v2 = v0;

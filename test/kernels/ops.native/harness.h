@@ -1,5 +1,5 @@
-// What the native operator tests stand on: random tensors, checks that count, and `everywhere`, which runs an operator on every
-// instruction set that this machine has and with several thread counts, and insists on the same bits.
+// What the native operator tests stand on: random tensors, checks that count, and `everywhere`, which runs an operator
+// on every instruction set that this machine has and with several thread counts, and insists on the same bits.
 #ifndef SINKFLEX_TEST_HARNESS_H
 #define SINKFLEX_TEST_HARNESS_H
 
@@ -20,12 +20,12 @@ using Ints = std::vector<int32_t>;
 inline int checks = 0, failures = 0;
 inline std::string current;
 
-inline bool check(bool ok, const std::string &what) {
+inline bool check(bool ok, const std::string& what) {
   checks++;
   if (!ok && ++failures <= 40) std::printf("FAILED %s: %s\n", current.c_str(), what.c_str());
   return ok;
 }
-inline void section(const std::string &name) { current = name; }
+inline void section(const std::string& name) { current = name; }
 
 struct Random {
   uint64_t state;
@@ -41,16 +41,16 @@ struct Random {
   int64_t below(int64_t n) { return (int64_t)(next() % (uint64_t)n); }
   Floats normals(int64_t n, double scale = 1) {
     Floats f((size_t)n);
-    for (auto &x : f) x = (float)(scale * normal());
+    for (auto& x : f) x = (float)(scale * normal());
     return f;
   }
 };
 
 inline Floats poison(int64_t n) { return Floats((size_t)n, std::numeric_limits<float>::quiet_NaN()); }
 
-inline sfx_tensor tensor(const Floats &f, std::initializer_list<int64_t> shape) {
+inline sfx_tensor tensor(const Floats& f, std::initializer_list<int64_t> shape) {
   sfx_tensor t{};
-  t.data = const_cast<float *>(f.data());
+  t.data = const_cast<float*>(f.data());
   t.dtype = SFX_F32;
   t.rank = (int32_t)shape.size();
   int i = 0;
@@ -62,21 +62,21 @@ inline sfx_tensor tensor(const Floats &f, std::initializer_list<int64_t> shape) 
 }
 
 struct Place {
-  const sfx_backend *backend;
+  const sfx_backend* backend;
   int32_t threads;
 };
 inline std::vector<Place> places() {
   std::vector<Place> all;
-  for (const char *isa : {"avx512", "avx2", "neon", "portable"})
-    if (const sfx_backend *b = sfx_cpu_backend(isa))
+  for (const char* isa : {"avx512", "avx2", "neon", "portable"})
+    if (const sfx_backend* b = sfx_cpu_backend(isa))
       for (int32_t threads : {1, 3}) all.push_back({b, threads});
   return all;
 }
 
-inline bool same_bits(const Floats &a, const Floats &b) {
+inline bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
-inline std::string first_difference(const Floats &a, const Floats &b) {
+inline std::string first_difference(const Floats& a, const Floats& b) {
   for (size_t i = 0; i < a.size() && i < b.size(); i++)
     if (std::memcmp(&a[i], &b[i], 4) != 0) {
       char text[128];
@@ -86,26 +86,29 @@ inline std::string first_difference(const Floats &a, const Floats &b) {
   return "sizes differ";
 }
 
-using Body = std::function<Floats(const sfx_backend &, sfx_stream *)>;
+using Body = std::function<Floats(const sfx_backend&, sfx_stream*)>;
 // Runs body in every place; the results must agree bit for bit. Returns them.
-inline Floats everywhere(const Body &body) {
+inline Floats everywhere(const Body& body) {
   Floats first;
   bool have = false;
-  for (const Place &p : places()) {
-    sfx_stream *s = p.backend->stream_create(p.threads);
+  for (const Place& p : places()) {
+    sfx_stream* s = p.backend->stream_create(p.threads);
     const Floats out = body(*p.backend, s);
     const Floats again = body(*p.backend, s);
     p.backend->stream_destroy(s);
     check(same_bits(out, again), std::string(p.backend->name) + ": two runs differ " + first_difference(out, again));
     if (!have) first = out, have = true;
-    check(same_bits(first, out), std::string(p.backend->name) + ", " + std::to_string(p.threads) + " threads, differs: " + first_difference(first, out));
+    check(same_bits(first, out), std::string(p.backend->name) + ", " + std::to_string(p.threads) +
+                                     " threads, differs: " + first_difference(first, out));
   }
   return first;
 }
-inline void ok(int32_t status, const sfx_backend &b) { check(status == SFX_OK, std::string("status: ") + b.last_error()); }
+inline void ok(int32_t status, const sfx_backend& b) {
+  check(status == SFX_OK, std::string("status: ") + b.last_error());
+}
 
 // norm(a - b) / norm(b)
-inline double distance(const float *a, const double *b, size_t n) {
+inline double distance(const float* a, const double* b, size_t n) {
   double d = 0, w = 0;
   for (size_t i = 0; i < n; i++) {
     if (!std::isfinite(a[i])) return 1e30;
@@ -113,18 +116,18 @@ inline double distance(const float *a, const double *b, size_t n) {
   }
   return std::sqrt(d) / (std::sqrt(w) + 1e-12);
 }
-inline void close(const Floats &a, size_t from, const Doubles &b, double tolerance, const std::string &what) {
+inline void close(const Floats& a, size_t from, const Doubles& b, double tolerance, const std::string& what) {
   const double d = from + b.size() <= a.size() ? distance(a.data() + from, b.data(), b.size()) : 1e30;
   char text[160];
   std::snprintf(text, sizeof text, "%s: relative error %.3g > %.3g", what.c_str(), d, tolerance);
   check(d <= tolerance, text);
 }
 
-inline Doubles doubles(const Floats &f) { return Doubles(f.begin(), f.end()); }
+inline Doubles doubles(const Floats& f) { return Doubles(f.begin(), f.end()); }
 
 // d loss / d x by central differences in float64, for a sample of the entries; compared with `analytic` (float32).
-inline void differences(Doubles &x, const std::function<double()> &loss, const float *analytic, double tolerance, const std::string &what,
-                        size_t sample = 24) {
+inline void differences(Doubles& x, const std::function<double()>& loss, const float* analytic, double tolerance,
+                        const std::string& what, size_t sample = 24) {
   Random r(99);
   double error = 0, size = 0;
   const size_t count = std::min(sample, x.size());
@@ -145,9 +148,9 @@ inline void differences(Doubles &x, const std::function<double()> &loss, const f
   check(error <= tolerance * (size + 1e-3 * std::sqrt((double)count)), text);
 }
 
-inline Floats joined(std::initializer_list<const Floats *> parts) {
+inline Floats joined(std::initializer_list<const Floats*> parts) {
   Floats all;
-  for (const Floats *p : parts) all.insert(all.end(), p->begin(), p->end());
+  for (const Floats* p : parts) all.insert(all.end(), p->begin(), p->end());
   return all;
 }
 
@@ -157,6 +160,6 @@ void test_elementwise();
 void test_attention();
 void test_moe();
 void test_vocabulary();
-int bench(int argc, char **argv);
+int bench(int argc, char** argv);
 
 #endif

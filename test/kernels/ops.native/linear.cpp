@@ -4,21 +4,25 @@
 namespace {
 
 // w as [out,in], or stored transposed and described with swapped strides
-sfx_tensor weight(const Floats &f, int64_t out, int64_t in, bool transposed) {
+sfx_tensor weight(const Floats& f, int64_t out, int64_t in, bool transposed) {
   sfx_tensor t = tensor(f, {out, in});
   if (transposed) t.stride[0] = 1, t.stride[1] = out;
   return t;
 }
 
 void one(int64_t n, int64_t in, int64_t out, bool transposed, bool biased, bool accumulate) {
-  section("linear n=" + std::to_string(n) + " in=" + std::to_string(in) + " out=" + std::to_string(out) + (transposed ? " T" : ""));
+  section("linear n=" + std::to_string(n) + " in=" + std::to_string(in) + " out=" + std::to_string(out) +
+          (transposed ? " T" : ""));
   Random r((uint64_t)(n * 131 + in * 17 + out));
-  const Floats x = r.normals(n * in), w = r.normals(out * in, 0.3), b = r.normals(out), y0 = r.normals(n * out), dy = r.normals(n * out);
+  const Floats x = r.normals(n * in), w = r.normals(out * in, 0.3), b = r.normals(out), y0 = r.normals(n * out),
+               dy = r.normals(n * out);
   const Floats dx0 = r.normals(n * in), dw0 = r.normals(out * in), db0 = r.normals(out);
-  const auto run = [&](const sfx_backend &k, sfx_stream *s) {
+  const auto run = [&](const sfx_backend& k, sfx_stream* s) {
     Floats y = accumulate ? y0 : poison(n * out), dx = accumulate ? dx0 : poison(n * in), dw = dw0, db = db0;
-    const sfx_tensor tx = tensor(x, {n, in}), tw = weight(w, out, in, transposed), tb = tensor(b, {out}), tdy = tensor(dy, {n, out});
-    sfx_tensor ty = tensor(y, {n, out}), tdx = tensor(dx, {n, in}), tdw = weight(dw, out, in, transposed), tdb = tensor(db, {out});
+    const sfx_tensor tx = tensor(x, {n, in}), tw = weight(w, out, in, transposed), tb = tensor(b, {out}),
+                     tdy = tensor(dy, {n, out});
+    sfx_tensor ty = tensor(y, {n, out}), tdx = tensor(dx, {n, in}), tdw = weight(dw, out, in, transposed),
+               tdb = tensor(db, {out});
     ok(k.linear_forward(s, &tx, &tw, biased ? &tb : nullptr, accumulate, &ty), k);
     ok(k.linear_backward_input(s, &tdy, &tw, accumulate, &tdx), k);
     ok(k.linear_backward_weight(s, &tdy, &tx, &tdw, biased ? &tdb : nullptr), k);
@@ -33,7 +37,9 @@ void one(int64_t n, int64_t in, int64_t out, bool transposed, bool biased, bool 
       for (int64_t i = 0; i < in; i++) sum += (double)x[t * in + i] * w[at(o, i)];
       y[t * out + o] = sum;
       if (biased) db[o] += dy[t * out + o];
-      for (int64_t i = 0; i < in; i++) dx[t * in + i] += (double)dy[t * out + o] * w[at(o, i)], dw[at(o, i)] += (double)dy[t * out + o] * x[t * in + i];
+      for (int64_t i = 0; i < in; i++)
+        dx[t * in + i] += (double)dy[t * out + o] * w[at(o, i)],
+            dw[at(o, i)] += (double)dy[t * out + o] * x[t * in + i];
     }
   if (accumulate)
     for (size_t i = 0; i < dx.size(); i++) dx[i] += dx0[i];
@@ -49,18 +55,20 @@ void splits() {
   const int64_t n = 101, in = 700, out = 77;
   Random r(5);
   const Floats x = r.normals(n * in), w = r.normals(out * in), dy = r.normals(n * out), b = r.normals(out);
-  everywhere([&](const sfx_backend &k, sfx_stream *s) {
+  everywhere([&](const sfx_backend& k, sfx_stream* s) {
     Floats y = poison(n * out), part = poison(n * out), dw(out * in), dw2(out * in), db(out), db2(out);
-    sfx_tensor tx = tensor(x, {n, in}), tw = tensor(w, {out, in}), ty = tensor(y, {n, out}), tb = tensor(b, {out}), tdy = tensor(dy, {n, out});
-    sfx_tensor tdw = tensor(dw, {out, in}), tdb = tensor(db, {out}), tdw2 = tensor(dw2, {out, in}), tdb2 = tensor(db2, {out});
+    sfx_tensor tx = tensor(x, {n, in}), tw = tensor(w, {out, in}), ty = tensor(y, {n, out}), tb = tensor(b, {out}),
+               tdy = tensor(dy, {n, out});
+    sfx_tensor tdw = tensor(dw, {out, in}), tdb = tensor(db, {out}), tdw2 = tensor(dw2, {out, in}),
+               tdb2 = tensor(db2, {out});
     ok(k.linear_forward(s, &tx, &tw, &tb, 0, &ty), k);
     ok(k.linear_backward_weight(s, &tdy, &tx, &tdw, &tdb), k);
     const int64_t cuts[] = {0, 1, 3, 40, 57, n};
     for (int c = 0; c + 1 < 6; c++) {
       const int64_t rows = cuts[c + 1] - cuts[c];
       sfx_tensor px = tensor(x, {rows, in}), py = tensor(part, {rows, out}), pdy = tensor(dy, {rows, out});
-      px.data = const_cast<float *>(x.data()) + cuts[c] * in, py.data = part.data() + cuts[c] * out;
-      pdy.data = const_cast<float *>(dy.data()) + cuts[c] * out;
+      px.data = const_cast<float*>(x.data()) + cuts[c] * in, py.data = part.data() + cuts[c] * out;
+      pdy.data = const_cast<float*>(dy.data()) + cuts[c] * out;
       ok(k.linear_forward(s, &px, &tw, &tb, 0, &py), k);
       ok(k.linear_backward_weight(s, &pdy, &px, &tdw2, &tdb2), k);
     }
@@ -84,8 +92,8 @@ void test_linear() {
   one(20, 530, 300, false, true, true);
   splits();
   section("linear refuses");
-  const sfx_backend *k = sfx_cpu_backend(nullptr);
-  sfx_stream *s = k->stream_create(1);
+  const sfx_backend* k = sfx_cpu_backend(nullptr);
+  sfx_stream* s = k->stream_create(1);
   Floats f(16);
   sfx_tensor a = tensor(f, {4, 4}), half = a;
   half.dtype = SFX_BF16;

@@ -4,10 +4,13 @@
 namespace {
 
 void one(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k, float limit) {
-  section("moe n=" + std::to_string(n) + " h=" + std::to_string(h) + " I=" + std::to_string(I) + " E=" + std::to_string(E) + " k=" + std::to_string(top_k));
+  section("moe n=" + std::to_string(n) + " h=" + std::to_string(h) + " I=" + std::to_string(I) +
+          " E=" + std::to_string(E) + " k=" + std::to_string(top_k));
   Random r((uint64_t)(n + h + I + E));
-  const Floats x = r.normals(n * h), gu = r.normals(E * h * 2 * I, 1 / std::sqrt((double)h)), gub = r.normals(E * 2 * I, 0.3);
-  const Floats down = r.normals(E * I * h, 1 / std::sqrt((double)I)), downb = r.normals(E * h, 0.3), y0 = r.normals(n * h), dy = r.normals(n * h), dx0 = r.normals(n * h);
+  const Floats x = r.normals(n * h), gu = r.normals(E * h * 2 * I, 1 / std::sqrt((double)h)),
+               gub = r.normals(E * 2 * I, 0.3);
+  const Floats down = r.normals(E * I * h, 1 / std::sqrt((double)I)), downb = r.normals(E * h, 0.3),
+               y0 = r.normals(n * h), dy = r.normals(n * h), dx0 = r.normals(n * h);
   Floats weight(n * top_k);
   Ints index(n * top_k);
   for (int64_t t = 0; t < n; t++) {
@@ -21,36 +24,48 @@ void one(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k, float limit)
     }
     for (int32_t j = 0; j < top_k; j++) weight[t * top_k + j] /= (float)sum;
   }
-  const Floats got = everywhere([&](const sfx_backend &b, sfx_stream *s) {
-    Floats y = y0, dx = dx0, dweight = poison(n * top_k), dgu(gu.size()), dgub(gub.size()), ddown(down.size()), ddownb(downb.size());
+  const Floats got = everywhere([&](const sfx_backend& b, sfx_stream* s) {
+    Floats y = y0, dx = dx0, dweight = poison(n * top_k), dgu(gu.size()), dgub(gub.size()), ddown(down.size()),
+           ddownb(downb.size());
     Floats saved = poison(b.moe_saved_bytes(n, h, I, E, top_k) / 4);
-    sfx_tensor tx = tensor(x, {n, h}), tg = tensor(gu, {E, h, 2 * I}), tgb = tensor(gub, {E, 2 * I}), td = tensor(down, {E, I, h}), tdb = tensor(downb, {E, h});
-    sfx_tensor ty = tensor(y, {n, h}), tdy = tensor(dy, {n, h}), tdx = tensor(dx, {n, h}), tdg = tensor(dgu, {E, h, 2 * I}), tdgb = tensor(dgub, {E, 2 * I});
+    sfx_tensor tx = tensor(x, {n, h}), tg = tensor(gu, {E, h, 2 * I}), tgb = tensor(gub, {E, 2 * I}),
+               td = tensor(down, {E, I, h}), tdb = tensor(downb, {E, h});
+    sfx_tensor ty = tensor(y, {n, h}), tdy = tensor(dy, {n, h}), tdx = tensor(dx, {n, h}),
+               tdg = tensor(dgu, {E, h, 2 * I}), tdgb = tensor(dgub, {E, 2 * I});
     sfx_tensor tdd = tensor(ddown, {E, I, h}), tddb = tensor(ddownb, {E, h});
     ok(b.moe_forward(s, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, limit, &ty, saved.data()), b);
-    ok(b.moe_backward(s, &tdy, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, limit, saved.data(), &tdx, dweight.data(), &tdg, &tdgb, &tdd, &tddb), b);
+    ok(b.moe_backward(s, &tdy, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, limit, saved.data(), &tdx,
+                      dweight.data(), &tdg, &tdgb, &tdd, &tddb),
+       b);
     // The same in two parts.
     const int64_t cut = n / 3;
-    Floats y2 = y0, dx2 = dx0, dw2 = poison(n * top_k), dgu2(gu.size()), dgub2(gub.size()), ddown2(down.size()), ddownb2(downb.size());
-    sfx_tensor tdg2 = tensor(dgu2, {E, h, 2 * I}), tdgb2 = tensor(dgub2, {E, 2 * I}), tdd2 = tensor(ddown2, {E, I, h}), tddb2 = tensor(ddownb2, {E, h});
+    Floats y2 = y0, dx2 = dx0, dw2 = poison(n * top_k), dgu2(gu.size()), dgub2(gub.size()), ddown2(down.size()),
+           ddownb2(downb.size());
+    sfx_tensor tdg2 = tensor(dgu2, {E, h, 2 * I}), tdgb2 = tensor(dgub2, {E, 2 * I}), tdd2 = tensor(ddown2, {E, I, h}),
+               tddb2 = tensor(ddownb2, {E, h});
     for (int part = 0; part < 2; part++) {
       const int64_t from = part ? cut : 0, rows = part ? n - cut : cut;
-      const auto view = [&](Floats &f) {
+      const auto view = [&](Floats& f) {
         sfx_tensor t = tensor(f, {rows, h});
         t.data = f.data() + from * h;
         return t;
       };
-      sfx_tensor px = view(const_cast<Floats &>(x)), py = view(y2), pdy = view(const_cast<Floats &>(dy)), pdx = view(dx2);
+      sfx_tensor px = view(const_cast<Floats&>(x)), py = view(y2), pdy = view(const_cast<Floats&>(dy)), pdx = view(dx2);
       Floats unsaved(b.moe_saved_bytes(rows, h, I, E, top_k) / 4 + 1);
-      ok(b.moe_forward(s, &px, index.data() + from * top_k, weight.data() + from * top_k, top_k, &tg, &tgb, &td, &tdb, limit, &py, unsaved.data()), b);
-      ok(b.moe_backward(s, &pdy, &px, index.data() + from * top_k, weight.data() + from * top_k, top_k, &tg, &tgb, &td, &tdb, limit, unsaved.data(), &pdx,
-                        dw2.data() + from * top_k, &tdg2, &tdgb2, &tdd2, &tddb2), b);
+      ok(b.moe_forward(s, &px, index.data() + from * top_k, weight.data() + from * top_k, top_k, &tg, &tgb, &td, &tdb,
+                       limit, &py, unsaved.data()),
+         b);
+      ok(b.moe_backward(s, &pdy, &px, index.data() + from * top_k, weight.data() + from * top_k, top_k, &tg, &tgb, &td,
+                        &tdb, limit, unsaved.data(), &pdx, dw2.data() + from * top_k, &tdg2, &tdgb2, &tdd2, &tddb2),
+         b);
     }
     check(same_bits(y, y2) && same_bits(dx, dx2) && same_bits(dweight, dw2), "rows depend on their batch");
-    check(same_bits(dgu, dgu2) && same_bits(dgub, dgub2) && same_bits(ddown, ddown2) && same_bits(ddownb, ddownb2), "gradients depend on the split");
+    check(same_bits(dgu, dgu2) && same_bits(dgub, dgub2) && same_bits(ddown, ddown2) && same_bits(ddownb, ddownb2),
+          "gradients depend on the split");
     return joined({&y, &dx, &dweight, &dgu, &dgub, &ddown, &ddownb});
   });
-  Doubles xd = doubles(x), wd = doubles(weight), gd = doubles(gu), gbd = doubles(gub), dd = doubles(down), dbd = doubles(downb), y(n * h);
+  Doubles xd = doubles(x), wd = doubles(weight), gd = doubles(gu), gbd = doubles(gub), dd = doubles(down),
+          dbd = doubles(downb), y(n * h);
   const auto loss = [&] {
     double total = 0;
     for (int64_t t = 0; t < n; t++) {
@@ -60,7 +75,9 @@ void one(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k, float limit)
         Doubles act(I);
         for (int64_t i = 0; i < I; i++) {
           double gate = gbd[e * 2 * I + 2 * i], up = gbd[e * 2 * I + 2 * i + 1];
-          for (int64_t j = 0; j < h; j++) gate += xd[t * h + j] * gd[(e * h + j) * 2 * I + 2 * i], up += xd[t * h + j] * gd[(e * h + j) * 2 * I + 2 * i + 1];
+          for (int64_t j = 0; j < h; j++)
+            gate += xd[t * h + j] * gd[(e * h + j) * 2 * I + 2 * i],
+                up += xd[t * h + j] * gd[(e * h + j) * 2 * I + 2 * i + 1];
           gate = std::min(gate, (double)limit), up = std::max(std::min(up, (double)limit), -(double)limit);
           act[i] = (up + 1) * gate / (1 + std::exp(-1.702 * gate));
         }

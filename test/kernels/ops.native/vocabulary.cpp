@@ -1,4 +1,5 @@
-// The fused log-probability head and the sampler: values, gradients, one set of bits for both, and the drawn distribution.
+// The fused log-probability head and the sampler: values, gradients, one set of bits for both, and the drawn
+// distribution.
 #include <algorithm>
 
 #include "harness.h"
@@ -8,29 +9,38 @@ namespace {
 void head(int64_t n, int64_t h, int64_t V, float temperature) {
   section("linear_logprob n=" + std::to_string(n) + " h=" + std::to_string(h) + " V=" + std::to_string(V));
   Random r((uint64_t)(n + h + V));
-  const Floats hidden = r.normals(n * h, 2), w = r.normals(V * h, 1 / std::sqrt((double)h)), dl = r.normals(n), de = r.normals(n);
+  const Floats hidden = r.normals(n * h, 2), w = r.normals(V * h, 1 / std::sqrt((double)h)), dl = r.normals(n),
+               de = r.normals(n);
   Ints target(n);
-  for (auto &t : target) t = (int32_t)(r.below(5) ? r.below(V) : -1);
+  for (auto& t : target) t = (int32_t)(r.below(5) ? r.below(V) : -1);
   if (n > 1) target[0] = (int32_t)V - 1, target[1] = 0;
-  const Floats got = everywhere([&](const sfx_backend &b, sfx_stream *s) {
+  const Floats got = everywhere([&](const sfx_backend& b, sfx_stream* s) {
     Floats logprob = poison(n), entropy = poison(n), lse = poison(n), dh = poison(n * h), dw(V * h);
     sfx_tensor th = tensor(hidden, {n, h}), tw = tensor(w, {V, h}), tdh = tensor(dh, {n, h}), tdw = tensor(dw, {V, h});
-    ok(b.linear_logprob_forward(s, &th, &tw, target.data(), temperature, logprob.data(), entropy.data(), lse.data()), b);
-    ok(b.linear_logprob_backward(s, &th, &tw, target.data(), temperature, lse.data(), entropy.data(), dl.data(), de.data(), &tdh, &tdw), b);
+    ok(b.linear_logprob_forward(s, &th, &tw, target.data(), temperature, logprob.data(), entropy.data(), lse.data()),
+       b);
+    ok(b.linear_logprob_backward(s, &th, &tw, target.data(), temperature, lse.data(), entropy.data(), dl.data(),
+                                 de.data(), &tdh, &tdw),
+       b);
     // Sampling one row at a time and all at once: the same tokens, and the log-probabilities of the training pass.
     Ints token(n, -1), single(n, -1);
     Floats drawn = poison(n), again = poison(n), alone = poison(n);
     std::vector<sfx_sample_options> options((size_t)n);
-    for (int64_t i = 0; i < n; i++) options[i] = {i % 3 == 2 ? 0.0f : temperature, i % 4 == 1 ? 5 : 0, i % 5 == 3 ? 0.7f : 1.0f, {1, 2, (uint32_t)i, 4}, 9};
+    for (int64_t i = 0; i < n; i++)
+      options[i] = {
+          i % 3 == 2 ? 0.0f : temperature, i % 4 == 1 ? 5 : 0, i % 5 == 3 ? 0.7f : 1.0f, {1, 2, (uint32_t)i, 4}, 9};
     ok(b.linear_sample(s, &th, &tw, options.data(), token.data(), drawn.data()), b);
     for (int64_t i = 0; i < n; i++) {
       sfx_tensor row = tensor(hidden, {1, h});
-      row.data = const_cast<float *>(hidden.data()) + i * h;
+      row.data = const_cast<float*>(hidden.data()) + i * h;
       ok(b.linear_sample(s, &row, &tw, &options[i], &single[i], &alone[i]), b);
-      ok(b.linear_logprob_forward(s, &row, &tw, &token[i], i % 3 == 2 ? 1.0f : temperature, &again[i], nullptr, nullptr), b);
+      ok(b.linear_logprob_forward(s, &row, &tw, &token[i], i % 3 == 2 ? 1.0f : temperature, &again[i], nullptr,
+                                  nullptr),
+         b);
     }
     check(token == single && same_bits(drawn, alone), "a draw depends on its batch");
-    check(same_bits(drawn, again), "the sampled log-probability is not that of the training pass: " + first_difference(drawn, again));
+    check(same_bits(drawn, again),
+          "the sampled log-probability is not that of the training pass: " + first_difference(drawn, again));
     return joined({&logprob, &entropy, &lse, &dh, &dw, &drawn});
   });
   Doubles hd = doubles(hidden), wd = doubles(w), lp(n), en(n);
@@ -68,17 +78,21 @@ void splits() {
   const int64_t n = 50, h = 32, V = 300;
   const Floats hidden = r.normals(n * h), w = r.normals(V * h), dl = r.normals(n);
   Ints target(n);
-  for (auto &t : target) t = (int32_t)r.below(V);
-  everywhere([&](const sfx_backend &b, sfx_stream *s) {
+  for (auto& t : target) t = (int32_t)r.below(V);
+  everywhere([&](const sfx_backend& b, sfx_stream* s) {
     Floats lp(n), lse(n), en(n), dh(n * h), dh2(n * h), dw(V * h), dw2(V * h);
-    sfx_tensor th = tensor(hidden, {n, h}), tw = tensor(w, {V, h}), tdh = tensor(dh, {n, h}), tdw = tensor(dw, {V, h}), tdw2 = tensor(dw2, {V, h});
+    sfx_tensor th = tensor(hidden, {n, h}), tw = tensor(w, {V, h}), tdh = tensor(dh, {n, h}), tdw = tensor(dw, {V, h}),
+               tdw2 = tensor(dw2, {V, h});
     ok(b.linear_logprob_forward(s, &th, &tw, target.data(), 1, lp.data(), en.data(), lse.data()), b);
-    ok(b.linear_logprob_backward(s, &th, &tw, target.data(), 1, lse.data(), en.data(), dl.data(), nullptr, &tdh, &tdw), b);
+    ok(b.linear_logprob_backward(s, &th, &tw, target.data(), 1, lse.data(), en.data(), dl.data(), nullptr, &tdh, &tdw),
+       b);
     for (int64_t from = 0; from < n; from += 17) {
       const int64_t rows = std::min<int64_t>(17, n - from);
       sfx_tensor ph = tensor(hidden, {rows, h}), pdh = tensor(dh2, {rows, h});
-      ph.data = const_cast<float *>(hidden.data()) + from * h, pdh.data = dh2.data() + from * h;
-      ok(b.linear_logprob_backward(s, &ph, &tw, target.data() + from, 1, lse.data() + from, en.data() + from, dl.data() + from, nullptr, &pdh, &tdw2), b);
+      ph.data = const_cast<float*>(hidden.data()) + from * h, pdh.data = dh2.data() + from * h;
+      ok(b.linear_logprob_backward(s, &ph, &tw, target.data() + from, 1, lse.data() + from, en.data() + from,
+                                   dl.data() + from, nullptr, &pdh, &tdw2),
+         b);
     }
     check(same_bits(dh, dh2) && same_bits(dw, dw2), "gradients depend on the split");
     return joined({&dh, &dw});
@@ -88,8 +102,8 @@ void splits() {
 // Frequencies of 20,000 draws against the restricted softmax.
 void distribution(float temperature, int32_t top_k, float top_p) {
   section("sampler T=" + std::to_string(temperature) + " k=" + std::to_string(top_k) + " p=" + std::to_string(top_p));
-  const sfx_backend *b = sfx_cpu_backend(nullptr);
-  sfx_stream *s = b->stream_create(1);
+  const sfx_backend* b = sfx_cpu_backend(nullptr);
+  sfx_stream* s = b->stream_create(1);
   const int64_t V = 12, h = 4, draws = 20000;
   Random r(6);
   const Floats row = r.normals(h), w = r.normals(V * h);
@@ -126,10 +140,13 @@ void distribution(float temperature, int32_t top_k, float top_p) {
   for (int32_t t : token) seen[t]++;
   for (int64_t v = 0; v < V; v++) {
     const double e = expected[v] / kept * draws;
-    if (e == 0) check(seen[v] == 0, "a token outside the restriction was drawn");
-    else chi += (seen[v] - e) * (seen[v] - e) / e, free++;
+    if (e == 0)
+      check(seen[v] == 0, "a token outside the restriction was drawn");
+    else
+      chi += (seen[v] - e) * (seen[v] - e) / e, free++;
   }
-  check(chi < free + 5 * std::sqrt(2.0 * free) + 5, "chi square " + std::to_string(chi) + " with " + std::to_string(free));
+  check(chi < free + 5 * std::sqrt(2.0 * free) + 5,
+        "chi square " + std::to_string(chi) + " with " + std::to_string(free));
 }
 
 }  // namespace
@@ -141,5 +158,6 @@ void test_vocabulary() {
   head(33, 40, 777, 1.3f);
   head(150, 16, 3001, 1);
   splits();
-  distribution(1, 0, 1), distribution(0.6f, 0, 1), distribution(1, 3, 1), distribution(1, 0, 0.6f), distribution(1.5f, 6, 0.8f);
+  distribution(1, 0, 1), distribution(0.6f, 0, 1), distribution(1, 3, 1), distribution(1, 0, 0.6f),
+      distribution(1.5f, 6, 0.8f);
 }
