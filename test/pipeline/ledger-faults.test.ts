@@ -1,5 +1,8 @@
 // Runs in which actors are killed: they complete, the ledger balances, and a synchronous run learns the same.
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { readMetrics } from '../../actors/index.ts';
 import { os } from '../../kernels/index.ts';
@@ -17,6 +20,17 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
     t.strictSame(learnt(essence('trainer')), learnt(sync));
     const l = ledger('trainer');
     t.ok(balanced(l) && l.trained === 40 && l.aborted.rollback! >= 16, JSON.stringify(l));
+  });
+
+  t.test('a driver that is killed takes everything with it, and its run resumes to the same bits', async (t) => {
+    const child = fork(fileURLToPath(new URL('./killed-driver.js', import.meta.url)), [join(root, 'driver')]);
+    await new Promise<void>((third) => child.on('message', (step) => step === 3 && third()));
+    const pids = pidsOf('driver');
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    await start('driver', { mode: 'sync', output: null, resume: join(root, 'driver') });
+    t.strictSame(essence('driver'), sync);
+    for (const pid of pids) t.notOk(['R', 'S', 'D', 'T'].includes(os.processState(pid) ?? ''), `${pid} is gone`);
   });
 
   t.test('killed rollout, environment and reference actors are restarted, and nothing that is learnt changes', async (t) => {
