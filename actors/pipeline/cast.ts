@@ -94,7 +94,10 @@ export async function castReady(cast: Cast): Promise<void> {
 }
 
 export function rolloutWorkers(cast: Cast): RolloutWorker[] {
-  return cast.rollouts.map((handle) => ({ rollout: (assignment, signal) => withOptions(handle, { signal }).rollout(assignment) }));
+  return cast.rollouts.map((handle, i) => ({
+    name: `rollout-${i}`,
+    rollout: (assignment, signal) => withOptions(handle, { signal }).rollout(assignment),
+  }));
 }
 
 /** For actors.json. `version`: what the store holds now, which every live engine takes at its next step. */

@@ -8,6 +8,7 @@ import type { ReferenceActor } from '../reference/index.ts';
 import { learningRate, type Metrics, type Schedule, type TrainerActor } from '../trainer/index.ts';
 import { type Batch, type Ledger, type PackedTrajectories, pack, type Trajectory, type TrajectoryQueue } from '../trajectory/index.ts';
 import type { Dataflow } from './dataflow.ts';
+import { isFinal } from './pool.ts';
 import { batchMetrics, ledgerMetrics, type Proxies, proxyMetrics } from './step-metrics.ts';
 
 export interface PolicyStepsOptions {
@@ -111,12 +112,13 @@ export class PolicySteps {
 
 /** The scores, not the trainer, are what was lost: the update did not begin. */
 function isReferenceLoss(e: unknown): boolean {
-  if (!isSinkflexError(e)) return false;
+  if (!isSinkflexError(e) || isFinal(e)) return false;
   return e.code === 'SINKFLEX_OBJECT_LOST' || (e.code === 'SINKFLEX_ACTOR_DIED' && e.details?.actor === 'reference');
 }
 
 /** The trainer's process is gone, or its successor answered in its place; the last checkpoint is where the run goes on. */
 export function isTrainerLoss(e: unknown): boolean {
+  if (isFinal(e)) return false;
   return isSinkflexError(e) && (e.code === 'SINKFLEX_TRAINER_LOST' || (e.code === 'SINKFLEX_ACTOR_DIED' && e.details?.actor === 'trainer'));
 }
 

@@ -2,7 +2,7 @@
  * The rollout actors as one pool: work goes to the actor with the fewest episodes under way, as late as possible, and what a dead actor
  * had is begun anew (same keys, so the same episodes). Where an episode runs does not change it: see the numeric contract.
  */
-import { isSinkflexError } from '../../kernels/index.ts';
+import { isSinkflexError, type SinkflexError } from '../../kernels/index.ts';
 import type { Trajectory } from '../trajectory/index.ts';
 
 /** Tasks with `samples` episodes each. */
@@ -16,6 +16,7 @@ export interface Assignment {
 
 /** The one method of a rollout actor that the pool needs. */
 export interface RolloutWorker {
+  readonly name: string;
   rollout(assignment: Assignment, signal: AbortSignal): PromiseLike<Trajectory[]>;
 }
 
@@ -29,11 +30,15 @@ interface Job {
   onLost: (() => void) | undefined;
 }
 
-/** Errors after which the same work may go to another incarnation. */
+/** Errors after which the same call may be made again: the incarnation is gone, another one comes. */
 export function isLoss(e: unknown): boolean {
-  return (
-    isSinkflexError(e) && (e.code === 'SINKFLEX_ACTOR_DIED' || e.code === 'SINKFLEX_CALL_TIMEOUT' || e.code === 'SINKFLEX_OBJECT_LOST')
-  );
+  if (!isSinkflexError(e) || isFinal(e)) return false;
+  return e.code === 'SINKFLEX_ACTOR_DIED' || e.code === 'SINKFLEX_CALL_TIMEOUT' || e.code === 'SINKFLEX_OBJECT_LOST';
+}
+
+/** No other incarnation comes: the restarts are spent, or the actor was ended. */
+export function isFinal(e: unknown): boolean {
+  return isSinkflexError(e) && e.details?.final === true;
 }
 
 export class RolloutPool {
@@ -86,18 +91,19 @@ export class RolloutPool {
         (e: unknown) => {
           free.load -= job.episodes;
           this.#failed(free, job, e);
-          this.#hand();
+          // In a turn of its own: actors that fail at once must not keep the loop from learning why.
+          setImmediate(() => this.#hand());
         },
       );
     }
   }
 
-  #failed(by: { retired: boolean }, job: Job, e: unknown): void {
+  #failed(by: { worker: RolloutWorker; retired: boolean }, job: Job, e: unknown): void {
     if (job.signal.aborted) {
       job.reject(job.signal.reason);
       return;
     }
-    const spent = isSinkflexError(e) && e.code === 'SINKFLEX_ACTOR_FAILED';
+    const spent = isFinal(e) && (e as SinkflexError).details?.actor === by.worker.name;
     if (spent) by.retired = true;
     if (spent && this.#workers.every((w) => w.retired)) {
       const queued = this.#waiting.splice(0);

@@ -190,6 +190,8 @@ export class Run {
     const pausedBefore = this.seconds.validation;
     const spent = () => this.seconds.grpo + (performance.now() - began) / 1000 - (this.seconds.validation - pausedBefore);
     const loop = config.mode === 'sync' ? synchronousSteps : asynchronousSteps;
+    const stop = () => dataflow.stop('end');
+    signal.addEventListener('abort', stop, { once: true });
     try {
       for (;;) {
         try {
@@ -201,7 +203,8 @@ export class Run {
         }
       }
     } finally {
-      dataflow.stop('end');
+      signal.removeEventListener('abort', stop);
+      stop();
       this.seconds.grpo = spent();
       recorder.ledger(this.#ledger.check());
     }

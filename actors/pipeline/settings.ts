@@ -50,6 +50,10 @@ export function warmStartSchedule(c: TrainingConfig): Schedule {
   return { lr: c.sft.lr, warmupSteps: c.sft.lr_warmup_steps, kind: 'linear', minRatio: 0.1, totalSteps: c.sft.total_steps };
 }
 
+type LayerType = TrainingConfig['model']['first_layer_type'];
+const layerType = (first: LayerType, layer: number): LayerType =>
+  (layer % 2 === 0) === (first === 'full_attention') ? 'full_attention' : 'sliding_attention';
+
 /** config.json of a fresh model. The vocabulary is the tokenizer's. */
 export function modelConfigOf(c: TrainingConfig, vocabulary: { size: number; eosTokenId?: number; padTokenId?: number }): ModelConfig {
   const m = c.model;
@@ -66,7 +70,7 @@ export function modelConfigOf(c: TrainingConfig, vocabulary: { size: number; eos
     num_local_experts: m.num_local_experts,
     num_experts_per_tok: m.num_experts_per_tok,
     sliding_window: m.sliding_window,
-    layer_types: Array.from({ length: m.num_hidden_layers }, (_, i) => (i % 2 === 0 ? 'sliding_attention' : 'full_attention')),
+    layer_types: Array.from({ length: m.num_hidden_layers }, (_, i) => layerType(m.first_layer_type, i)),
     rms_norm_eps: m.rms_norm_eps,
     rope_theta: m.rope_theta,
     swiglu_limit: m.swiglu_limit,
@@ -75,7 +79,7 @@ export function modelConfigOf(c: TrainingConfig, vocabulary: { size: number; eos
     attention_bias: true,
     attention_dropout: 0,
     hidden_act: 'silu',
-    initializer_range: 0.02,
+    initializer_range: m.initializer_range,
     router_aux_loss_coef: 0,
     output_router_logits: false,
     use_cache: true,

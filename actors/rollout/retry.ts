@@ -16,7 +16,7 @@ const infrastructure: ReadonlySet<string> = new Set([
 ]);
 
 export function isInfrastructureFailure(e: unknown): boolean {
-  return isSinkflexError(e) && infrastructure.has(e.code);
+  return isSinkflexError(e) && infrastructure.has(e.code) && e.details?.final !== true;
 }
 
 export async function playWithRetries(

@@ -8,6 +8,7 @@ import { learningRate } from '../../actors/trainer/index.ts';
 import { type Batch, Ledger, type Trajectory, TrajectoryQueue } from '../../actors/trajectory/index.ts';
 import { SinkflexError } from '../../kernels/index.ts';
 
+const spent = (actor: string) => new SinkflexError('SINKFLEX_ACTOR_FAILED', 'budget spent', { details: { actor, final: true } });
 const died = () => new SinkflexError('SINKFLEX_ACTOR_DIED', 'killed', { details: { actor: 'rollout-0' } });
 function episodes(a: Assignment): Trajectory[] {
   return a.tasks.flatMap(({ index, seed }) =>
@@ -35,6 +36,10 @@ function episodes(a: Assignment): Trajectory[] {
 
 /** Holds every call until it is answered; answers in an order of the test's choosing. */
 class Desk implements RolloutWorker {
+  readonly name: string;
+  constructor(name = 'rollout-0') {
+    this.name = name;
+  }
   readonly calls: { assignment: Assignment; answer: (t: Trajectory[]) => void; fail: (e: unknown) => void }[] = [];
   rollout(assignment: Assignment): Promise<Trajectory[]> {
     return new Promise((answer, fail) => this.calls.push({ assignment, answer, fail }));
@@ -46,7 +51,8 @@ class Desk implements RolloutWorker {
     return call !== undefined;
   }
 }
-const turn = () => new Promise((next) => setImmediate(next));
+/** Two turns of the loop: lost work is handed out again in a turn of its own. */
+const turn = () => new Promise((next) => setImmediate(() => setImmediate(next)));
 
 function flow(o: { eta: number; workers: RolloutWorker[]; episodes?: number; batchGroups?: number }) {
   const ledger = new Ledger();
@@ -83,7 +89,7 @@ t.test('batches come in task order however groups finish, and eta bounds how far
 });
 
 t.test('work of a dead actor is begun anew; its ledger says so; a worker that is given up leaves the pool', async (t) => {
-  const desks = [new Desk(), new Desk()];
+  const desks = [new Desk('rollout-0'), new Desk('rollout-1')];
   const { dataflow, queue, ledger } = flow({ eta: 0, workers: desks });
   const next = dataflow.nextBatch();
   t.strictSame(
@@ -94,7 +100,7 @@ t.test('work of a dead actor is begun anew; its ledger says so; a worker that is
   for (const call of desks[0]!.calls.splice(0)) call.fail(died());
   await turn();
   t.match(ledger.check(), { sampled: 10, aborted: { actor_died: 4 }, inFlight: 6 });
-  for (const call of desks[0]!.calls.splice(0)) call.fail(new SinkflexError('SINKFLEX_ACTOR_FAILED', 'budget spent'));
+  for (const call of desks[0]!.calls.splice(0)) call.fail(spent('rollout-0'));
   await turn();
   for (let i = 0; i < 4; i++) {
     while (desks[1]!.finish()) await turn();
@@ -107,11 +113,17 @@ t.test('work of a dead actor is begun anew; its ledger says so; a worker that is
   const failing = dataflow.nextBatch();
   failing.catch(() => {});
   while (desks[1]!.calls.length > 0) {
-    desks[1]!.calls.pop()!.fail(new SinkflexError('SINKFLEX_ACTOR_FAILED', 'budget spent'));
+    desks[1]!.calls.pop()!.fail(spent('rollout-1'));
     await turn();
   }
   await t.rejects(failing, { code: 'SINKFLEX_ACTOR_FAILED' });
   await t.rejects(dataflow.nextBatch(), { code: 'SINKFLEX_ACTOR_FAILED' });
+});
+
+t.test('actors that are ended under way do not spin the loop: whoever waits learns it', async (t) => {
+  const ended = new SinkflexError('SINKFLEX_ACTOR_DIED', 'ended by shutdown', { details: { actor: 'rollout-0', final: true } });
+  const { dataflow } = flow({ eta: 0, workers: [{ name: 'rollout-0', rollout: () => Promise.reject(ended) }] });
+  await t.rejects(dataflow.nextBatch(), { message: 'ended by shutdown' });
 });
 
 t.test('rollback abandons what runs, late answers change nothing, and the same tasks come again', async (t) => {
@@ -135,9 +147,9 @@ t.test('rollback abandons what runs, late answers change nothing, and the same t
 });
 
 t.test('a defect in an actor, or rewards that are never numbers, end the run with their error', async (t) => {
-  const broken = flow({ eta: 0, workers: [{ rollout: () => Promise.reject(new TypeError('a defect')) }] });
+  const broken = flow({ eta: 0, workers: [{ name: 'rollout-0', rollout: () => Promise.reject(new TypeError('a defect')) }] });
   await t.rejects(broken.dataflow.nextBatch(), { message: 'a defect' });
-  const nan = flow({ eta: 0, workers: [{ rollout: async (a) => episodes(a).map((e) => ({ ...e, reward: NaN })) }] });
+  const nan = flow({ eta: 0, workers: [{ name: 'rollout-0', rollout: async (a) => episodes(a).map((e) => ({ ...e, reward: NaN })) }] });
   await t.rejects(nan.dataflow.nextBatch(), { code: 'SINKFLEX_REWARD_INVALID' });
   t.match(nan.ledger.check().filtered, { invalid_reward: 6 });
 });
