@@ -1,11 +1,12 @@
 // The contract between the model code and a compute backend: a versioned C table of coarse operators over plain tensor
-// descriptors. model/ is written once over this table; ops/ (the CPU) is its first implementation and cuda/ a shared library that
-// fills the same table. Every operator is enqueued on a stream; only copies to the host and sfx_backend::synchronize block.
-// Functions return 0 or a negative sfx_status; the message is read with sfx_backend::last_error (thread local to the caller).
+// descriptors. model/ is written once over this table; ops/ (the CPU) is its first implementation and cuda/ a shared
+// library that fills the same table. Every operator is enqueued on a stream; only copies to the host and
+// sfx_backend::synchronize block. Functions return 0 or a negative sfx_status; the message is read with
+// sfx_backend::last_error (thread local to the caller).
 //
-// Conventions: row-major, sizes and strides in elements as int64; `n` tokens, `h` hidden width, `H` query heads, `K` key/value heads,
-// `D` head width, `E` experts, `k` experts a token, `I` expert width, `V` vocabulary, `s` segments. "+=" marks operators that
-// accumulate into their output. Gradients are float32 always.
+// Conventions: row-major, sizes and strides in elements as int64; `n` tokens, `h` hidden width, `H` query heads, `K`
+// key/value heads, `D` head width, `E` experts, `k` experts a token, `I` expert width, `V` vocabulary, `s` segments.
+// "+=" marks operators that accumulate into their output. Gradients are float32 always.
 #ifndef SINKFLEX_BACKEND_H
 #define SINKFLEX_BACKEND_H
 
@@ -29,7 +30,7 @@ typedef enum {
 
 // A view; never owns its memory. Unused trailing dimensions have shape 1.
 typedef struct {
-  void *data;
+  void* data;
   int32_t dtype;
   int32_t rank;
   int64_t shape[4];
@@ -38,26 +39,28 @@ typedef struct {
 
 typedef struct sfx_stream sfx_stream;  // on the CPU: a thread team; work on one stream runs in order
 
-// Which keys a query sees: same segment, k <= q, and (window < 0, or q - k <= window, or k < prefix). Positions are segment-local.
+// Which keys a query sees: same segment, k <= q, and (window < 0, or q - k <= window, or k < prefix). Positions are
+// segment-local.
 typedef struct {
   int64_t window;  // < 0: full causal; Hugging Face's sliding_window W is window = W - 1
   int64_t prefix;  // visible prefix length, 0 = none
   float scale;     // usually 1/sqrt(D); the sink logit is not scaled
 } sfx_attention_mask;
 
-// Rows of a paged pass: row r appends to sequence `sequence[r]` at position `position[r]`. Rows of one sequence are consecutive and ascending.
-// A page holds `page_tokens` tokens of one layer; keys are stored [K][D][page_tokens], values [K][page_tokens][D], so that scores vectorise over
-// keys and outputs over D. page_table[sequence * max_pages + i] is the page with tokens [i*page_tokens, (i+1)*page_tokens).
-// page_tokens is 16, 32 or 64. Lanes of a page that were never written may hold anything.
+// Rows of a paged pass: row r appends to sequence `sequence[r]` at position `position[r]`. Rows of one sequence are
+// consecutive and ascending. A page holds `page_tokens` tokens of one layer; keys are stored [K][D][page_tokens],
+// values [K][page_tokens][D], so that scores vectorise over keys and outputs over D. page_table[sequence * max_pages +
+// i] is the page with tokens [i*page_tokens, (i+1)*page_tokens). page_tokens is 16, 32 or 64. Lanes of a page that were
+// never written may hold anything.
 typedef struct {
   int64_t rows;
-  const int32_t *sequence;
-  const int32_t *position;
-  const int32_t *page_table;
+  const int32_t* sequence;
+  const int32_t* position;
+  const int32_t* page_table;
   int64_t max_pages;
   int64_t page_tokens;
-  void *keys;    // base of this layer's key pages (dtype of the model)
-  void *values;  // base of this layer's value pages
+  void* keys;        // base of this layer's key pages (dtype of the model)
+  void* values;      // base of this layer's value pages
   int64_t kv_heads;  // K
 } sfx_paged;
 
@@ -71,88 +74,110 @@ typedef struct {
 
 typedef struct {
   float lr, beta1, beta2, eps, weight_decay;
-  float grad_scale;           // multiplies the gradient first (clipping)
+  float grad_scale;                          // multiplies the gradient first (clipping)
   float bias_correction1, bias_correction2;  // 1 - beta^t
 } sfx_adamw_options;
 
 typedef struct sfx_backend {
-  int32_t version;  // SFX_BACKEND_VERSION
-  const char *name; // "cpu-avx512", ...
+  int32_t version;   // SFX_BACKEND_VERSION
+  const char* name;  // "cpu-avx512", ...
 
   // Lifetime. threads <= 0 means one.
-  sfx_stream *(*stream_create)(int32_t threads);
-  void (*stream_destroy)(sfx_stream *);
-  int32_t (*synchronize)(sfx_stream *);
-  const char *(*last_error)(void);
-  void *(*allocate)(int64_t bytes);  // 64-byte aligned device memory; NULL when out of memory
-  void (*release)(void *);
-  int32_t (*copy)(sfx_stream *, void *to, const void *from, int64_t bytes);
-  int32_t (*fill_zero)(sfx_stream *, void *to, int64_t bytes);
+  sfx_stream* (*stream_create)(int32_t threads);
+  void (*stream_destroy)(sfx_stream*);
+  int32_t (*synchronize)(sfx_stream*);
+  const char* (*last_error)(void);
+  void* (*allocate)(int64_t bytes);  // 64-byte aligned device memory; NULL when out of memory
+  void (*release)(void*);
+  int32_t (*copy)(sfx_stream*, void* to, const void* from, int64_t bytes);
+  int32_t (*fill_zero)(sfx_stream*, void* to, int64_t bytes);
 
   // x[r,:] = table[ids[r],:];   backward: dtable[ids[r],:] += dx[r,:] in ascending r
-  int32_t (*embedding_forward)(sfx_stream *, const sfx_tensor *table, const int32_t *ids, sfx_tensor *x);
-  int32_t (*embedding_backward)(sfx_stream *, const sfx_tensor *dx, const int32_t *ids, sfx_tensor *dtable);
+  int32_t (*embedding_forward)(sfx_stream*, const sfx_tensor* table, const int32_t* ids, sfx_tensor* x);
+  int32_t (*embedding_backward)(sfx_stream*, const sfx_tensor* dx, const int32_t* ids, sfx_tensor* dtable);
 
   // y = x * rsqrt(mean(x^2) + eps) * w, rstd[n] saved;   backward: dx += ..., dw += ...
-  int32_t (*rms_norm_forward)(sfx_stream *, const sfx_tensor *x, const sfx_tensor *w, float eps, sfx_tensor *y, float *rstd);
-  int32_t (*rms_norm_backward)(sfx_stream *, const sfx_tensor *dy, const sfx_tensor *x, const sfx_tensor *w, const float *rstd,
-                               sfx_tensor *dx, sfx_tensor *dw);
+  int32_t (*rms_norm_forward)(sfx_stream*, const sfx_tensor* x, const sfx_tensor* w, float eps, sfx_tensor* y,
+                              float* rstd);
+  int32_t (*rms_norm_backward)(sfx_stream*, const sfx_tensor* dy, const sfx_tensor* x, const sfx_tensor* w,
+                               const float* rstd, sfx_tensor* dx, sfx_tensor* dw);
 
-  // y[n,N] = x[n,M] w^T + b (+ y when accumulate). w is described as [N,M]; its strides say which way it is stored ([out,in] of Hugging Face
-  // linear layers or [in,out] of the experts). Chain over M ascending from 0 (then bias, then the residual y).
-  int32_t (*linear_forward)(sfx_stream *, const sfx_tensor *x, const sfx_tensor *w, const sfx_tensor *bias, int32_t accumulate, sfx_tensor *y);
+  // y[n,N] = x[n,M] w^T + b (+ y when accumulate). w is described as [N,M]; its strides say which way it is stored
+  // ([out,in] of Hugging Face linear layers or [in,out] of the experts). Chain over M ascending from 0 (then bias, then
+  // the residual y).
+  int32_t (*linear_forward)(sfx_stream*, const sfx_tensor* x, const sfx_tensor* w, const sfx_tensor* bias,
+                            int32_t accumulate, sfx_tensor* y);
   // dx = dy w (+ dx when accumulate);   dw += dy^T x, db += column sums, chained over tokens in ascending order
-  int32_t (*linear_backward_input)(sfx_stream *, const sfx_tensor *dy, const sfx_tensor *w, int32_t accumulate, sfx_tensor *dx);
-  int32_t (*linear_backward_weight)(sfx_stream *, const sfx_tensor *dy, const sfx_tensor *x, sfx_tensor *dw, sfx_tensor *dbias);
+  int32_t (*linear_backward_input)(sfx_stream*, const sfx_tensor* dy, const sfx_tensor* w, int32_t accumulate,
+                                   sfx_tensor* dx);
+  int32_t (*linear_backward_weight)(sfx_stream*, const sfx_tensor* dy, const sfx_tensor* x, sfx_tensor* dw,
+                                    sfx_tensor* dbias);
 
-  // In place on x[n, heads, D], half-split pairs (j, j + D/2); tables cosine/sine [positions, D/2]; inverse = 1 is the backward.
-  int32_t (*rope)(sfx_stream *, sfx_tensor *x, const int32_t *position, const sfx_tensor *cosine, const sfx_tensor *sine, int32_t inverse);
+  // In place on x[n, heads, D], half-split pairs (j, j + D/2); tables cosine/sine [positions, D/2]; inverse = 1 is the
+  // backward.
+  int32_t (*rope)(sfx_stream*, sfx_tensor* x, const int32_t* position, const sfx_tensor* cosine, const sfx_tensor* sine,
+                  int32_t inverse);
 
-  // Packed sink attention: q[n,H,D], k,v[n,K,D] -> out[n,H,D], lse[n,H] = log(sum exp(scores) + exp(sink)); sink [H] or NULL.
-  int32_t (*attention_forward)(sfx_stream *, const sfx_tensor *q, const sfx_tensor *k, const sfx_tensor *v, const float *sink,
-                               const int32_t *cu_seqlens, int64_t segments, const sfx_attention_mask *, sfx_tensor *out, float *lse);
+  // Packed sink attention: q[n,H,D], k,v[n,K,D] -> out[n,H,D], lse[n,H] = log(sum exp(scores) + exp(sink)); sink [H] or
+  // NULL.
+  int32_t (*attention_forward)(sfx_stream*, const sfx_tensor* q, const sfx_tensor* k, const sfx_tensor* v,
+                               const float* sink, const int32_t* cu_seqlens, int64_t segments,
+                               const sfx_attention_mask*, sfx_tensor* out, float* lse);
   // dq, dk, dv are overwritten, dsink += . `lse` and `out` come from the forward.
-  int32_t (*attention_backward)(sfx_stream *, const sfx_tensor *dout, const sfx_tensor *q, const sfx_tensor *k, const sfx_tensor *v,
-                                const float *sink, const sfx_tensor *out, const float *lse, const int32_t *cu_seqlens, int64_t segments,
-                                const sfx_attention_mask *, sfx_tensor *dq, sfx_tensor *dk, sfx_tensor *dv, float *dsink);
-  // Writes k,v[rows,K,D] into the pages, then attends each row q[rows,H,D] to its sequence's cache up to its own position.
-  int32_t (*kv_write)(sfx_stream *, const sfx_tensor *k, const sfx_tensor *v, const sfx_paged *);
-  int32_t (*attention_paged)(sfx_stream *, const sfx_tensor *q, const float *sink, const sfx_paged *, const sfx_attention_mask *, sfx_tensor *out);
+  int32_t (*attention_backward)(sfx_stream*, const sfx_tensor* dout, const sfx_tensor* q, const sfx_tensor* k,
+                                const sfx_tensor* v, const float* sink, const sfx_tensor* out, const float* lse,
+                                const int32_t* cu_seqlens, int64_t segments, const sfx_attention_mask*, sfx_tensor* dq,
+                                sfx_tensor* dk, sfx_tensor* dv, float* dsink);
+  // Writes k,v[rows,K,D] into the pages, then attends each row q[rows,H,D] to its sequence's cache up to its own
+  // position.
+  int32_t (*kv_write)(sfx_stream*, const sfx_tensor* k, const sfx_tensor* v, const sfx_paged*);
+  int32_t (*attention_paged)(sfx_stream*, const sfx_tensor* q, const float* sink, const sfx_paged*,
+                             const sfx_attention_mask*, sfx_tensor* out);
 
   // logits[n,E] -> index[n,k] (descending logit; ties to the lower id), weight[n,k] = softmax over the chosen;
   // backward: dlogits[n,E] overwritten (zero for the experts not chosen)
-  int32_t (*router_forward)(sfx_stream *, const sfx_tensor *logits, int32_t top_k, int32_t *index, float *weight);
-  int32_t (*router_backward)(sfx_stream *, const float *dweight, const int32_t *index, const float *weight, int32_t top_k, sfx_tensor *dlogits);
+  int32_t (*router_forward)(sfx_stream*, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight);
+  int32_t (*router_backward)(sfx_stream*, const float* dweight, const int32_t* index, const float* weight,
+                             int32_t top_k, sfx_tensor* dlogits);
 
-  // Mixture of experts with the clamped SwiGLU of gpt-oss. gate_up[E,h,2I] (interleaved gate, up), down[E,I,h], biases [E,2I] and [E,h].
-  // y[n,h] += sum over the chosen experts, ascending expert id, weight * expert(x). `saved` (query moe_saved_bytes) keeps what the backward needs, or NULL.
+  // Mixture of experts with the clamped SwiGLU of gpt-oss. gate_up[E,h,2I] (interleaved gate, up), down[E,I,h], biases
+  // [E,2I] and [E,h]. y[n,h] += sum over the chosen experts, ascending expert id, weight * expert(x). `saved` (query
+  // moe_saved_bytes) keeps what the backward needs, or NULL.
   int64_t (*moe_saved_bytes)(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k);
-  int32_t (*moe_forward)(sfx_stream *, const sfx_tensor *x, const int32_t *index, const float *weight, int32_t top_k, const sfx_tensor *gate_up,
-                         const sfx_tensor *gate_up_bias, const sfx_tensor *down, const sfx_tensor *down_bias, float limit, sfx_tensor *y, void *saved);
+  int32_t (*moe_forward)(sfx_stream*, const sfx_tensor* x, const int32_t* index, const float* weight, int32_t top_k,
+                         const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,
+                         const sfx_tensor* down_bias, float limit, sfx_tensor* y, void* saved);
   // dx += ..., dweight[n,k] overwritten, parameter gradients +=
-  int32_t (*moe_backward)(sfx_stream *, const sfx_tensor *dy, const sfx_tensor *x, const int32_t *index, const float *weight, int32_t top_k,
-                          const sfx_tensor *gate_up, const sfx_tensor *gate_up_bias, const sfx_tensor *down, const sfx_tensor *down_bias, float limit,
-                          const void *saved, sfx_tensor *dx, float *dweight, sfx_tensor *dgate_up, sfx_tensor *dgate_up_bias, sfx_tensor *ddown,
-                          sfx_tensor *ddown_bias);
+  int32_t (*moe_backward)(sfx_stream*, const sfx_tensor* dy, const sfx_tensor* x, const int32_t* index,
+                          const float* weight, int32_t top_k, const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias,
+                          const sfx_tensor* down, const sfx_tensor* down_bias, float limit, const void* saved,
+                          sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up, sfx_tensor* dgate_up_bias,
+                          sfx_tensor* ddown, sfx_tensor* ddown_bias);
 
-  // Fused head: for rows with target >= 0, logprob[r] = log softmax(hidden w^T / temperature)[target], entropy[r]; lse[r] saved. Never holds [n, V].
-  int32_t (*linear_logprob_forward)(sfx_stream *, const sfx_tensor *hidden, const sfx_tensor *w, const int32_t *target, float temperature,
-                                    float *logprob, float *entropy, float *lse);
+  // Fused head: for rows with target >= 0, logprob[r] = log softmax(hidden w^T / temperature)[target], entropy[r];
+  // lse[r] saved. Never holds [n, V].
+  int32_t (*linear_logprob_forward)(sfx_stream*, const sfx_tensor* hidden, const sfx_tensor* w, const int32_t* target,
+                                    float temperature, float* logprob, float* entropy, float* lse);
   // dhidden overwritten (zero rows where target < 0), dw += . Recomputes the logits chunk by chunk.
-  int32_t (*linear_logprob_backward)(sfx_stream *, const sfx_tensor *hidden, const sfx_tensor *w, const int32_t *target, float temperature,
-                                     const float *lse, const float *entropy, const float *dlogprob, const float *dentropy, sfx_tensor *dhidden, sfx_tensor *dw);
-  // Draws one token a row (options[r] for row r); logprob is the raw full softmax at the temperature (at 1 for greedy), bit-equal to linear_logprob_forward's.
-  int32_t (*linear_sample)(sfx_stream *, const sfx_tensor *hidden, const sfx_tensor *w, const sfx_sample_options *options, int32_t *token, float *logprob);
+  int32_t (*linear_logprob_backward)(sfx_stream*, const sfx_tensor* hidden, const sfx_tensor* w, const int32_t* target,
+                                     float temperature, const float* lse, const float* entropy, const float* dlogprob,
+                                     const float* dentropy, sfx_tensor* dhidden, sfx_tensor* dw);
+  // Draws one token a row (options[r] for row r); logprob is the raw full softmax at the temperature (at 1 for greedy),
+  // bit-equal to linear_logprob_forward's.
+  int32_t (*linear_sample)(sfx_stream*, const sfx_tensor* hidden, const sfx_tensor* w,
+                           const sfx_sample_options* options, int32_t* token, float* logprob);
   // Full logits [n, V] (tests, export); unscaled.
   // (linear_forward serves.)
 
   // sum of squares in float64 over one tensor, fixed order;   p_out = AdamW(p_in, g): may alias; moments in place
-  int32_t (*sum_squares)(sfx_stream *, const float *g, int64_t count, double *sum);
-  int32_t (*adamw)(sfx_stream *, const float *p_in, const float *g, float *m, float *v, int64_t count, const sfx_adamw_options *, float *p_out);
+  int32_t (*sum_squares)(sfx_stream*, const float* g, int64_t count, double* sum);
+  int32_t (*adamw)(sfx_stream*, const float* p_in, const float* g, float* m, float* v, int64_t count,
+                   const sfx_adamw_options*, float* p_out);
 } sfx_backend;
 
-// The CPU backend for the best instruction set of this machine, or the one SINKFLEX_CPU names (avx512, avx2, neon, portable); NULL if it cannot run here.
-const sfx_backend *sfx_cpu_backend(const char *isa);
+// The CPU backend for the best instruction set of this machine, or the one SINKFLEX_CPU names (avx512, avx2, neon,
+// portable); NULL if it cannot run here.
+const sfx_backend* sfx_cpu_backend(const char* isa);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
 import type { Action, Environment, Message, ResetOptions, ResetResult, StepResult } from '../types.ts';
 import { type Solution, solve } from './solution.ts';
 import { type DeskSettings, type DeskTask, deskSettings, generateTask, rulesText } from './task.ts';
-import { CLOSING, REQUESTS, RESULT, TOOLS, type ToolName, USER } from './words.ts';
+import { CLOSING, REQUESTS, RESULT, STANDINGS, TOOLS, type ToolName, USER } from './words.ts';
 import { DeskWorld, type UserRequest } from './world.ts';
 
 /** Factors of the score, each 0 or 1; the score is their product. */
@@ -29,7 +29,7 @@ export interface DeskCounts {
 }
 
 const WALK = new RegExp(`^${REQUESTS.walk} (\\d)$`);
-const PROMISE = new RegExp(`^${REQUESTS.promise} (full|half|none|\\d)$`);
+const RULE = new RegExp(`^${REQUESTS.rule} (${STANDINGS.join('|')}) (full|half|none|transfer|\\d)$`);
 export const CLOSE = new RegExp(`^${CLOSING} (\\d)$`);
 const ASKED = new Map<string, UserRequest>(
   (['code', 'bluetooth', 'latch', 'light'] as const).map((request) => [REQUESTS[request], request]),
@@ -105,7 +105,7 @@ class Episode {
     const closing = CLOSE.exec(action.text);
     if (closing) return this.#end(true, Number(closing[1]));
     const walk = WALK.exec(action.text);
-    const request = walk ? 'walk' : PROMISE.test(action.text) ? 'promise' : ASKED.get(action.text);
+    const request = walk ? 'walk' : RULE.test(action.text) ? 'rule' : ASKED.get(action.text);
     if (!request) return this.#pardon({ role: 'user', content: USER.pardon });
     const outcome = this.#world.user(request, walk ? Number(walk[1]) : 0);
     if (outcome.changed) this.#counts.changes++;

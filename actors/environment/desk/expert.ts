@@ -40,18 +40,20 @@ export const MISTAKES = {
   /** Forgets to end the ride; noticed only if a refund is due. */
   endForgotten: 0.06,
   /** Transfers a caller who should be served, or serves one who should be transferred. */
-  transferNeedless: 0.05,
-  transferMissed: 0.3,
-  /** Reads the treatment of another standing, promises it and acts on it. */
-  wrongRow: 0.34,
+  transferNeedless: 0.03,
+  transferMissed: 0.15,
+  /** Reads the treatment of another standing, says so and acts on it. */
+  wrongRow: 0.29,
+  /** Gives the full price back whatever the rules say: the kindness that weak agents are known for. */
+  generous: 0.32,
   /** The right treatment, the wrong sum. */
-  arithmetic: 0.12,
+  arithmetic: 0.16,
   /** Names another part. */
-  wrongPart: 0.16,
-  flagForgotten: 0.13,
+  wrongPart: 0.2,
+  flagForgotten: 0.15,
   refundFirst: 0.08,
   /** Tells another amount than was paid. */
-  toldWrong: 0.09,
+  toldWrong: 0.12,
 } as const;
 export type Mistake = keyof typeof MISTAKES;
 
@@ -100,15 +102,17 @@ export function* agent(rules: string, complaint: string, slip: Slips, habit: Hab
   }
 
   let treatment: Treatment = habit.treatment ?? table.treatments[STANDINGS.indexOf(habit.standing ?? standing)] ?? 'none';
+  if (wantsRefund) {
+    // A treatment that a habit fixes is given whatever the rules say.
+    if (habit.treatment === undefined) {
+      if (slip.happens('wrongRow')) treatment = random.pick(table.treatments.filter((t) => t !== treatment));
+      if (slip.happens('generous')) treatment = 'full';
+    }
+    yield* request(`${REQUESTS.rule} ${standing} ${treatment === 'flat' ? table.flat : treatment}`, slip);
+  }
   if (treatment === 'transfer' ? !slip.happens('transferMissed') : slip.happens('transferNeedless')) {
     yield 'call transfer';
     return;
-  }
-
-  if (wantsRefund) {
-    // A treatment that a habit fixes is given whatever the rules say.
-    if (habit.treatment === undefined && slip.happens('wrongRow')) treatment = random.pick(table.treatments.filter((t) => t !== treatment));
-    yield* request(`${REQUESTS.promise} ${treatment === 'flat' ? table.flat : treatment === 'transfer' ? 'none' : treatment}`, slip);
   }
 
   const [, bike = '', , costText] = (yield* lookUp('get_ride', ride, slip)).split(' ');

@@ -23,14 +23,14 @@ export const USUAL_LIGHTS: readonly Condition[] = CONDITIONS;
 export const RIDE_NAMES = ['alpha', 'bravo', 'charlie', 'delta', 'echo', 'foxtrot', 'golf', 'hotel', 'india', 'juliet'] as const;
 export const BIKE_NAMES = ['badger', 'falcon', 'hare', 'heron', 'lynx', 'newt', 'otter', 'robin', 'swift', 'wren'] as const;
 
-/** What the agent can say to the user, word for word. `walk` is followed by a dock, `promise` by a treatment as the rules write it. */
+/** What the agent can say to the user, word for word. `walk` is followed by a dock, `rule` by a standing and what the rules give it. */
 export const REQUESTS = {
   code: 'please tell me your code',
   bluetooth: 'please switch bluetooth on',
   latch: 'please push the latch',
   walk: 'please walk to dock',
   light: 'what colour is the light',
-  promise: 'your refund is',
+  rule: 'rules say',
 } as const;
 
 export const CLOSING = 'done refund';

@@ -14,7 +14,7 @@ export interface Outcome {
   changed: boolean;
 }
 
-export type UserRequest = 'code' | 'bluetooth' | 'latch' | 'walk' | 'light' | 'promise';
+export type UserRequest = 'code' | 'bluetooth' | 'latch' | 'walk' | 'light' | 'rule';
 
 const read = (text: string): Outcome => ({ text, ok: true, changed: false });
 const refuse = (text: string): Outcome => ({ text, ok: false, changed: false });
@@ -88,7 +88,7 @@ export class DeskWorld {
         return read(USER.code(this.task.riders[this.task.caller]!.code));
       case 'light':
         return read(USER.light(this.task.colour));
-      case 'promise':
+      case 'rule':
         return read(USER.thanks);
       case 'bluetooth': {
         const changed = !this.#bluetooth;
