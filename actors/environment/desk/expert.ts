@@ -23,8 +23,9 @@ import {
 } from './words.ts';
 
 /**
- * Mistakes with their rates at noise 1. Most are rare and some can be repaired, so that the right choice stays the more frequent one
- * at each decision and the score of a policy that imitates all this is made of many small chances.
+ * Mistakes with their rates at noise 1. Most are rare and some can be repaired, so the right choice is the more frequent one at nearly
+ * every decision and the score of a policy that imitates all this is made of many small chances. `flagForgotten` is the exception: there
+ * the favourite choice is wrong, so sharpening the policy is not enough and reinforcement learning has something to turn around.
  */
 export const MISTAKES = {
   /** Another code, ride or bike than the one heard; mostly refused by the tool, then repeated. */
@@ -43,17 +44,17 @@ export const MISTAKES = {
   transferNeedless: 0.03,
   transferMissed: 0.15,
   /** Reads the treatment of another standing, says so and acts on it. */
-  wrongRow: 0.29,
+  wrongRow: 0.12,
   /** Gives the full price back whatever the rules say: the kindness that weak agents are known for. */
-  generous: 0.32,
+  generous: 0.14,
   /** The right treatment, the wrong sum. */
-  arithmetic: 0.16,
+  arithmetic: 0.08,
   /** Names another part. */
-  wrongPart: 0.2,
-  flagForgotten: 0.15,
-  refundFirst: 0.08,
+  wrongPart: 0.1,
+  flagForgotten: 0.52,
+  refundFirst: 0.06,
   /** Tells another amount than was paid. */
-  toldWrong: 0.12,
+  toldWrong: 0.07,
 } as const;
 export type Mistake = keyof typeof MISTAKES;
 
