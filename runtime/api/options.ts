@@ -29,16 +29,19 @@ type Checked = Omit<ActorSpec, 'actor' | 'kind' | 'definition' | 'module' | 'exp
 };
 
 export function checkSpawn(options: SpawnOptions): Checked {
-  const { name, isolation = 'process', env = {}, args } = options;
+  const { name, isolation = 'process', env = {}, imports = [], args } = options;
   if (name !== undefined && !/^[A-Za-z0-9._:/-]{1,128}$/.test(name)) bad('name', name, '1 to 128 characters of A-Z a-z 0-9 . _ : / -');
   if (isolation !== 'process' && isolation !== 'thread' && isolation !== 'shared')
     bad('isolation', isolation, "'process', 'thread' or 'shared'");
   if (Object.keys(env).length > 0 && isolation !== 'process') bad('env', JSON.stringify(env), "left out unless isolation is 'process'");
+  if (!Array.isArray(imports) || !imports.every((url) => URL.canParse(url)))
+    bad('imports', imports, 'URLs of modules, such as import.meta.url');
   if (args !== undefined && !Array.isArray(args)) bad('args', args, 'an array of constructor arguments');
   return {
     name,
     isolation,
     env: { ...env },
+    imports: [...imports],
     cpus: count('cpus', options.cpus, 1, 1),
     maxRestarts: count('maxRestarts', options.maxRestarts, 0, 0),
     restartWindowMs: ms('restartWindowMs', options.restartWindowMs, 60_000),

@@ -75,6 +75,8 @@ export interface SpawnOptions<Args extends readonly unknown[] = readonly unknown
   maxPending?: number;
   /** Environment variables on top of the driver's (process isolation only). */
   env?: Record<string, string>;
+  /** URLs of modules that the worker imports before the actor is constructed: those that register what its arguments name. */
+  imports?: readonly string[];
 }
 
 export interface CallOptions {

@@ -22,6 +22,8 @@ export interface ActorSpec {
   maxConcurrency: number;
   maxPending: number;
   env: Record<string, string>;
+  /** URLs of modules to import before the constructor runs; like `module`, only ever from the spawning program. */
+  imports: string[];
 }
 
 /** A Death whose cause is plain data. */

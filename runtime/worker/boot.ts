@@ -53,6 +53,7 @@ export class WorkerLife {
     try {
       await this.#opened;
       const definition = await loadDefinition(spec.module, spec.exportName, spec.definition);
+      for (const url of spec.imports) await import(url);
       const args = decodeAlone(new Encoded(spec.args.header, spec.args.sections)) as unknown[];
       await host.start(definition.type as never, args);
       if (this.#session.hosts.get(spec.actor) !== host) return; // stopped meanwhile
