@@ -4,6 +4,8 @@ import { SinkflexError } from '../kernels/index.ts';
 export const actorsErrorCodes = {
   SINKFLEX_ENVIRONMENT_UNKNOWN: 'Name a registered environment, or register yours before its name is used.',
   SINKFLEX_ENVIRONMENT_TAKEN: 'Register the environment under another name.',
+  SINKFLEX_ENVIRONMENT_MODULE:
+    'Set env.module to a module that can be imported: its path relative to the settings file or the working directory, or an installed package.',
   SINKFLEX_ENVIRONMENT_OPTION: 'Correct the option that the message names.',
   SINKFLEX_ENVIRONMENT_LOST:
     'The actor does not know this episode (it restarted, or the episode was closed): reset it, or redo the episode.',

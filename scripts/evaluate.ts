@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { Command } from 'commander';
-import { type ConfigLayer, parseConfig, parseOverrides, RunFolder, type TrainingConfig, train } from '../actors/index.ts';
+import { type ConfigLayer, loadConfig, parseOverrides, RunFolder, type TrainingConfig, train } from '../actors/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
 import { resultLine } from './report.ts';
@@ -40,7 +40,7 @@ async function evaluate(target: string, words: readonly string[], o: EvaluateOpt
   const display = new Display();
   try {
     const output = o.output ?? join(temporary!, 'run');
-    const config = evaluationConfig(run.savedConfig(), parseOverrides(words), checkpoint, output);
+    const config = await evaluationConfig(run.savedConfig(), parseOverrides(words), checkpoint, output);
     const r = await train(config, { preset: 'evaluate', onProgress: display.listen, signal: stop.signal });
     display.close();
     if (o.json) process.stdout.write(`${resultLine(r)}\n`);
@@ -75,7 +75,12 @@ function checkpointOf(run: RunFolder, target: string): string {
 }
 
 /** The settings of the run with its checkpoint as the model, no training, and one validation at the end. */
-export function evaluationConfig(saved: ConfigLayer, overrides: ConfigLayer, checkpoint: string, output: string): TrainingConfig {
+export async function evaluationConfig(
+  saved: ConfigLayer,
+  overrides: ConfigLayer,
+  checkpoint: string,
+  output: string,
+): Promise<TrainingConfig> {
   const model = join(checkpoint, 'model');
   const fixed = {
     output,
@@ -88,5 +93,5 @@ export function evaluationConfig(saved: ConfigLayer, overrides: ConfigLayer, che
     'actor.use_kl_loss': false,
     mode: 'sync',
   };
-  return parseConfig([saved, overrides, { source: 'evaluate', values: fixed }]);
+  return loadConfig([saved, overrides, { source: 'evaluate', values: fixed }]);
 }

@@ -38,7 +38,7 @@ export type TrainOptions = Partly<TrainingConfig> & {
  */
 export async function train(options: TrainOptions = {}): Promise<TrainingResult> {
   const { preset, files, onProgress, signal, ...values } = options;
-  const composed = compose({
+  const composed = await compose({
     ...(preset === undefined ? {} : { preset }),
     ...(files ? { files } : {}),
     values: { source: 'train()', values },

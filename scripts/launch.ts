@@ -44,7 +44,7 @@ export function launchCommand(): Command {
 
 /** Runs the command; errors are thrown for the dispatcher to explain. */
 export async function launch(words: readonly string[], o: LaunchOptions): Promise<void> {
-  const { preset, config } = composeLaunch(words, o);
+  const { preset, config } = await composeLaunch(words, o);
   if (o.dryRun) {
     process.stdout.write(dryRun(config, preset));
     return;
@@ -62,10 +62,10 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
 }
 
 /** The first word without "=" is the preset. */
-export function composeLaunch(
+export async function composeLaunch(
   words: readonly string[],
   o: Omit<LaunchOptions, 'dryRun' | 'json'>,
-): { preset: string; config: TrainingConfig } {
+): Promise<{ preset: string; config: TrainingConfig }> {
   const preset = words.find((w) => !w.includes('='));
   const flags: Record<string, unknown> = {};
   if (o.mode !== undefined) flags.mode = o.mode;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import {
   type ConfigLayer,
   didYouMean,
-  parseConfig,
+  loadConfig,
   parseOverrides,
   RunFolder,
   readConfigFile,
@@ -57,7 +57,7 @@ export interface Composition {
 }
 
 /** preset < files < words < values; a resumed run starts from the settings that it had instead of a preset. */
-export function compose(c: Composition): { preset: string; config: TrainingConfig } {
+export async function compose(c: Composition): Promise<{ preset: string; config: TrainingConfig }> {
   const late = [...(c.files ?? []).map(readConfigFile), parseOverrides(c.words ?? []), ...(c.values ? [c.values] : [])];
   const resume = late
     .map((l) => l.values.resume)
@@ -71,8 +71,8 @@ export function compose(c: Composition): { preset: string; config: TrainingConfi
       );
     }
     const saved = RunFolder.open(resume).savedConfig();
-    return { preset: 'resumed', config: parseConfig([saved, { source: 'resume', values: { output: null } }, ...late]) };
+    return { preset: 'resumed', config: await loadConfig([saved, { source: 'resume', values: { output: null } }, ...late]) };
   }
   const preset = c.preset ?? DEFAULT_PRESET;
-  return { preset, config: parseConfig([presetLayer(preset), ...late]) };
+  return { preset, config: await loadConfig([presetLayer(preset), ...late]) };
 }

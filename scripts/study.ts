@@ -57,7 +57,7 @@ export function studyCommand(): Command {
 }
 
 async function study(words: readonly string[], o: StudyOptions): Promise<void> {
-  const { preset } = composeLaunch(words, { config: o.config ?? [] });
+  const { preset } = await composeLaunch(words, { config: o.config ?? [] });
   const [count, first] = [whole(o.seeds, '--seeds'), whole(o.firstSeed, '--first-seed')];
   const folder = resolve(o.output ?? join('runs', `${new Date().toISOString().replace(/[-:]/g, '').slice(0, 15)}Z-study-${preset}`));
   checkOutput(folder);

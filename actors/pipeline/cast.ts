@@ -1,5 +1,6 @@
 /** The actors of a run: how each is started, what it is called, and what is written down about it. */
 import { availableParallelism } from 'node:os';
+import { pathToFileURL } from 'node:url';
 import type { StoreAddress } from '../../kernels/index.ts';
 import { type ActorHandle, type ActorInfo, listActors, ready, spawn, withOptions } from '../../runtime/index.ts';
 import { EnvironmentActor } from '../environment/index.ts';
@@ -30,11 +31,14 @@ export interface Cast {
 export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
   const placement = place(config, availableParallelism());
   const options = environmentOptions(config);
+  // Each is a process of its own: what the module registers has to be registered in each.
+  const imports = config.env.module === null ? [] : [pathToFileURL(config.env.module).href];
   const environments = Array.from({ length: placement.environmentActors }, (_, i) =>
     spawn(EnvironmentActor, {
       name: `environment-${i}`,
       args: [{ environment: config.env.name, options, latency: config.env.latency }],
       maxConcurrency: 1 << 20,
+      imports,
       ...restarts,
     }),
   );
@@ -61,6 +65,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
         },
       ],
       maxConcurrency: 1 << 20,
+      imports,
       ...restarts,
     }),
   );
@@ -68,6 +73,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
     name: 'trainer',
     cpus: placement.trainerThreads,
     args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config), fenced: true }],
+    imports,
     ...restarts,
   });
   return { placement, environments, rollouts, trainer };

@@ -1,17 +1,22 @@
 // Layers of settings (preset, files, key=value) become one checked TrainingConfig, or one error that lists every problem.
 import { readFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { parseDocument } from 'yaml';
 import { SinkflexError } from '../../kernels/index.ts';
 import { environmentNames } from '../environment/index.ts';
 import { didYouMean } from '../errors.ts';
+import { advantageEstimatorNames, policyLossNames } from '../trainer/index.ts';
 import { settings } from './config-describe.ts';
 import { TrainingConfig } from './config-schema.ts';
+import { importModule } from './module.ts';
 
 /** Settings from one place. `values` may be nested (`{ rollout: { n: 4 } }`), dotted (`{ 'rollout.n': 4 }`) or a mixture. */
 export interface ConfigLayer {
   /** Where the values come from, for messages: a file name, `command line`, ... */
   source: string;
   values: Record<string, unknown>;
+  /** What relative paths of env.module are relative to; the working directory unless given. */
+  folder?: string;
 }
 
 /** The settings of a run are wrong. `details.problems` has one line for each. */
@@ -71,6 +76,19 @@ export function parseConfig(layers: readonly ConfigLayer[]): TrainingConfig {
   return parsed.data;
 }
 
+/**
+ * As parseConfig, after importing the module that `env.module` names: what it registers may then be named by other settings. The module
+ * stands in the configuration with its whole path.
+ */
+export async function loadConfig(layers: readonly ConfigLayer[]): Promise<TrainingConfig> {
+  let named: { value: unknown; layer: ConfigLayer } | undefined;
+  for (const layer of layers)
+    for (const [key, value] of flatten(layer.values)) if (canonical(key) === 'env.module') named = { value, layer };
+  if (typeof named?.value !== 'string' || named.value === '') return parseConfig(layers);
+  const path = await importModule(named.value, named.layer.folder);
+  return parseConfig([...layers, { source: named.layer.source, values: { 'env.module': path } }]);
+}
+
 /** A YAML file as a layer; an empty file is an empty layer. */
 export function readConfigFile(path: string): ConfigLayer {
   let text: string;
@@ -87,7 +105,7 @@ export function readConfigFile(path: string): ConfigLayer {
   const values: unknown = document.toJS() ?? {};
   if (typeof values !== 'object' || Array.isArray(values))
     throw new ConfigError([`${path}: must be a mapping of settings, such as "rollout: { n: 4 }"`]);
-  return { source: path, values: values as Record<string, unknown> };
+  return { source: path, values: values as Record<string, unknown>, folder: dirname(path) };
 }
 
 /** `key=value` words of a command line as a layer; values are YAML scalars or flow collections, so `1e-4`, `null`, `true`, `[0.9, 0.95]` mean what they say. */
@@ -169,12 +187,27 @@ function suggestion(key: string, known: readonly string[]): string {
 function contradictions(c: TrainingConfig): string[] {
   const wrong: string[] = [];
   const { model, rollout, data, actor, algorithm, env } = c;
-  if (!environmentNames().includes(env.name)) {
-    const near = didYouMean(env.name, environmentNames());
-    wrong.push(
-      `env.name = ${show(env.name)}: no such environment${near ? `; did you mean ${near}?` : ` (there are ${environmentNames().join(', ')})`}`,
-    );
-  }
+  const { module } = env;
+  const registered = (key: string, value: string, what: string, names: readonly string[], call: string) => {
+    if (names.includes(value)) return;
+    const near = didYouMean(value, names);
+    const hint = near ? `did you mean ${near}?` : `there are ${names.join(', ')}`;
+    // A module that imports another copy of the package fills the registry of that one.
+    const why = module
+      ? `env.module = ${module} registers none of that name (it has to call ${call} of this copy of the package)`
+      : `one of your own needs env.module`;
+    wrong.push(`${key} = ${show(value)}: no such ${what}; ${hint}${near && !module ? '' : `; ${why}`}`);
+  };
+  registered('env.name', env.name, 'environment', environmentNames(), 'register');
+  registered(
+    'algorithm.adv_estimator',
+    algorithm.adv_estimator,
+    'advantage estimator',
+    advantageEstimatorNames(),
+    'registerAdvantageEstimator',
+  );
+  const { loss_mode } = actor.policy_loss;
+  registered('actor.policy_loss.loss_mode', loss_mode, 'policy loss', policyLossNames(), 'registerPolicyLoss');
   if (model.num_attention_heads % model.num_key_value_heads !== 0) {
     wrong.push(
       `model.num_key_value_heads = ${model.num_key_value_heads}: must divide model.num_attention_heads = ${model.num_attention_heads}`,
@@ -189,7 +222,7 @@ function contradictions(c: TrainingConfig): string[] {
       `actor.ppo_mini_batch_size = ${actor.ppo_mini_batch_size} prompts: must divide data.train_batch_size = ${data.train_batch_size} prompts`,
     );
   }
-  if (rollout.n < 2 && algorithm.adv_estimator !== 'reinforce_plus_plus') {
+  if (rollout.n < 2 && ['grpo', 'rloo'].includes(algorithm.adv_estimator)) {
     wrong.push(`rollout.n = ${rollout.n}: ${algorithm.adv_estimator} compares samples of one prompt, so at least 2`);
   }
   const correction = algorithm.rollout_correction;

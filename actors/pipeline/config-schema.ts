@@ -42,6 +42,12 @@ export const TrainingConfig = z.strictObject({
   resume: key(z.string().min(1).nullable(), null, 'path', 'run folder to continue from its last checkpoint, or one checkpoint folder'),
   env: section({
     name: key(z.string().min(1), 'desk', '', 'environment, by its registered name'),
+    module: key(
+      z.string().min(1).nullable(),
+      null,
+      'path',
+      'module that registers environments (and advantage estimators and policy losses) when it is imported: a path relative to the settings file or the working directory, or a package',
+    ),
     level: key(z.int().min(0).max(9), 3, '', 'difficulty of the generated tasks'),
     num_actors: key(count(), 1, 'actors', 'environment actors; episodes are dealt out over them'),
     max_turns: key(count(), 24, 'turns', 'assistant turns an episode may take before it is truncated'),
@@ -132,7 +138,12 @@ export const TrainingConfig = z.strictObject({
       'how token losses become one number',
     ),
     policy_loss: section({
-      loss_mode: key(z.enum(['vanilla', 'gspo', 'cispo']), 'vanilla', '', 'policy loss: PPO clip, GSPO (sequence ratio) or CISPO'),
+      loss_mode: key(
+        z.string(),
+        'vanilla',
+        '',
+        'policy loss: vanilla (PPO clip), gspo (sequence ratio), cispo, or one that env.module registers (registerPolicyLoss)',
+      ),
     }),
     use_kl_loss: key(z.boolean(), true, '', 'add the KL to the reference to the loss; false starts no reference actor'),
     kl_loss_coef: key(z.number().min(0), 0.001, '', 'weight of the KL'),
@@ -149,7 +160,12 @@ export const TrainingConfig = z.strictObject({
     threads: key(count().nullable(), null, 'threads', 'engine threads of the reference actor; null fits the machine'),
   }),
   algorithm: section({
-    adv_estimator: key(z.enum(['grpo', 'rloo', 'reinforce_plus_plus']), 'grpo', '', 'advantage estimator'),
+    adv_estimator: key(
+      z.string(),
+      'grpo',
+      '',
+      'advantage estimator: grpo, rloo, reinforce_plus_plus, or one that env.module registers (registerAdvantageEstimator)',
+    ),
     norm_adv_by_std_in_grpo: key(z.boolean(), true, '', 'divide by the standard deviation of the group (false: Dr. GRPO)'),
     std: key(z.enum(['sample', 'population']), 'sample', '', 'standard deviation over n-1 or over n'),
     filter_groups: section({

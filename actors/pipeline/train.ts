@@ -12,6 +12,7 @@ import { readCheckpoint } from '../trainer/index.ts';
 import { scoreBaselines } from './baselines.ts';
 import { actorRecords, castReady, spawnCast } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
+import { importModule } from './module.ts';
 import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
 import { Recorder } from './recorder.ts';
 import { initialiseWeights, Run } from './run.ts';
@@ -27,7 +28,7 @@ const shutdownMs = 1000;
  * @example
  * const result = await train(parseConfig([]), { preset: 'desk', onProgress: (e) => console.error(e) });
  */
-export async function train(config: TrainingConfig, options: TrainingOptions): Promise<TrainingResult> {
+export async function train(settings: TrainingConfig, options: TrainingOptions): Promise<TrainingResult> {
   const began = performance.now();
   const progress: ProgressListener = options.onProgress ?? (() => {});
   // Ends the run from within as well: whatever fails first is what `train` rejects with.
@@ -51,6 +52,7 @@ export async function train(config: TrainingConfig, options: TrainingOptions): P
   let unwatch: (() => void) | undefined;
   try {
     progress({ kind: 'begin', phase: 'start', total: 0 });
+    const config = await withModule(settings);
     const chat = new Chat(entry(config.env.name).chat);
     const from = config.resume === null ? undefined : checkpointOf(config.resume);
     const folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
@@ -99,6 +101,12 @@ export async function train(config: TrainingConfig, options: TrainingOptions): P
     store?.close();
     await recorder?.close();
   }
+}
+
+/** Its module imported, and named by its whole path. */
+async function withModule(config: TrainingConfig): Promise<TrainingConfig> {
+  const { env } = config;
+  return env.module === null ? config : { ...config, env: { ...env, module: await importModule(env.module) } };
 }
 
 async function perform(

@@ -44,6 +44,10 @@ export function advantageEstimator(name: string): AdvantageEstimator {
   );
 }
 
+export function advantageEstimatorNames(): string[] {
+  return [...estimators.keys()];
+}
+
 interface Group {
   members: number[];
   mean: number;

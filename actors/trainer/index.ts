@@ -4,13 +4,14 @@ export {
   type AdvantageInput,
   type AdvantageOptions,
   advantageEstimator,
+  advantageEstimatorNames,
   registerAdvantageEstimator,
 } from './advantages.ts';
 export { type AggregationMode, aggregationModes } from './aggregation.ts';
 export { type CheckpointState, modelFolder, readCheckpoint } from './checkpoint.ts';
 export { type KlEstimator, klDerivative, klValue } from './kl.ts';
 export { type Correction, corrections, importanceWeight } from './off-policy.ts';
-export { type PolicyLoss, type PolicyLossOptions, policyLoss, registerPolicyLoss } from './policy-losses.ts';
+export { type PolicyLoss, type PolicyLossOptions, policyLoss, policyLossNames, registerPolicyLoss } from './policy-losses.ts';
 export { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
 export { learningRate, type Schedule } from './schedule.ts';
 export { type DemonstrationBatch, type SftOptions, Trainer, TrainerActor, type TrainerOptions, type UpdateResult } from './trainer.ts';

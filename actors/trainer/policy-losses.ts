@@ -57,6 +57,10 @@ export function policyLoss(name: string): PolicyLoss {
   );
 }
 
+export function policyLossNames(): string[] {
+  return [...losses.keys()];
+}
+
 function clip(x: number, low: number, high: number): number {
   return Math.min(high, Math.max(low, x));
 }

@@ -52,5 +52,3 @@ register({
     parse: (text) => ({ text, toolCalls: [], finish: false }),
   },
 });
-
-export const module = import.meta.url;

@@ -2,17 +2,15 @@
 //   npm run build && node dist/examples/environment/main.js [GRPO steps]
 import { train } from 'sinkflex';
 import { checkEnvironment, entry } from 'sinkflex/actors';
-import { module } from './colours.ts';
+import './colours.ts';
 
 console.log('problems:', await checkEnvironment(entry('colours')));
-
-// Rollout and environment actors are processes: each imports the module that registers the environment.
-process.env.NODE_OPTIONS = `--import ${module}`;
 
 const result = await train({
   preset: 'tiny',
   mode: 'sync', // the same numbers each time
-  env: { name: 'colours', max_turns: 3 },
+  // Rollout and environment actors are processes: each imports the module that registers the environment.
+  env: { module: import.meta.resolve('./colours.js'), name: 'colours', max_turns: 3 },
   data: { train_batch_size: 8, val_size: 64 },
   rollout: { n: 8, max_tokens_per_turn: 2, max_model_len: 32 },
   sft: { total_steps: 0 }, // it has no expert to imitate

@@ -33,8 +33,8 @@ export async function asyncOverSync(context: SuiteContext): Promise<void> {
   }
 }
 
-function runMode(mode: 'sync' | 'async', steps: number, output: string): Promise<TrainingResult> {
-  const { config, preset } = compose({
+async function runMode(mode: 'sync' | 'async', steps: number, output: string): Promise<TrainingResult> {
+  const { config, preset } = await compose({
     words: [
       `mode=${mode}`,
       'env.latency=lognormal(mean=200ms,sigma=1.0)',

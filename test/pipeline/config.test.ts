@@ -61,7 +61,7 @@ t.test('all that is wrong is said at once, with the key, the value, its place an
   ]);
   t.match(
     problems(() =>
-      parseConfig([parseOverrides(['model.head_dim=7', 'model.num_key_value_heads=4', 'rollout.n=1', 'actor.ppo_mini_batch_size=5'])]),
+      parseConfig([parseOverrides(['model.head_dim=7', 'model.num_key_value_heads=3', 'rollout.n=1', 'actor.ppo_mini_batch_size=5'])]),
     ).join('\n'),
     /num_key_value_heads[\s\S]*head_dim = 7[\s\S]*mini_batch_size[\s\S]*rollout\.n = 1/,
   );

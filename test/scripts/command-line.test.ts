@@ -90,6 +90,50 @@ t.test('what the user can put right: one message with the fix, exit code 2, no s
   t.match((await sinkflex(t, ['launch', 'dsk', '--debug'], { cwd })).errors, /\n\s+at /, 'the stack with --debug');
 });
 
+t.test('a module of the user registers what the settings then may name', async (t) => {
+  const entry = "create() {}, summary: '', chat: {}";
+  const cwd = t.testdir({
+    settings: {
+      'mine.yaml': 'env: { module: ./mine.js, name: mine }\nalgorithm.adv_estimator: mine\nactor.policy_loss.loss_mode: mine\n',
+      'mine.js': `import { register, registerAdvantageEstimator, registerPolicyLoss } from 'sinkflex/actors';
+        register({ name: 'mine', ${entry} });
+        registerAdvantageEstimator('mine', () => new Float64Array(0));
+        registerPolicyLoss('mine', { compute() {} });`,
+    },
+    'nothing.mjs': '',
+    'broken.mjs': "throw new Error('no licence')",
+    node_modules: { desks: { 'package.json': '{ "main": "desks.cjs" }', 'desks.cjs': '' } },
+  });
+  for (let again = 0; again < 2; again++) {
+    const r = await sinkflex(t, ['launch', 'tiny', '--config', 'settings/mine.yaml', '--dry-run'], { cwd });
+    t.equal(r.code, 0, r.errors);
+    t.match(parse(r.out), {
+      env: { name: 'mine', module: join(cwd, 'settings/mine.js') },
+      algorithm: { adv_estimator: 'mine' },
+      actor: { policy_loss: { loss_mode: 'mine' } },
+    });
+  }
+  const cases: [string[], RegExp][] = [
+    [
+      ['env.module=settings/mine.mjs'],
+      /SINKFLEX_ENVIRONMENT_MODULE: .*no file .*settings\/mine\.mjs, and no package of that name.*built module/,
+    ],
+    [['env.module=./broken.mjs'], /SINKFLEX_ENVIRONMENT_MODULE: .*broken\.mjs cannot be imported: no licence/],
+    [
+      ['env.module=nothing.mjs', 'env.name=colours'],
+      /SINKFLEX_SETTINGS[\s\S]*env\.name = "colours"[\s\S]*nothing\.mjs registers none of that name/,
+    ],
+    [['env.module=desks', 'env.name=dsk'], /did you mean desk\?.*desks\.cjs registers none/],
+    [['algorithm.adv_estimator=grop'], /no such advantage estimator; did you mean grpo\?/],
+    [['actor.policy_loss.loss_mode=ppo'], /no such policy loss; there are vanilla, gspo, cispo.*needs env\.module/],
+  ];
+  for (const [words, message] of cases) {
+    const { code, errors } = await sinkflex(t, ['launch', 'tiny', '--dry-run', ...words], { cwd });
+    t.equal(code, 2, words.join(' '));
+    t.match(errors, message);
+  }
+});
+
 t.test('explanations', async (t) => {
   t.match(explain(Object.assign(new Error('listen EADDRINUSE: address already in use 127.0.0.1:80'), { code: 'EADDRINUSE' })), {
     exitCode: 2,
@@ -137,11 +181,11 @@ t.test('without the addon: one message with the fix, and a doctor that says what
 });
 
 t.test('a program passes settings as it likes', async (t) => {
-  const { config, preset } = compose({
+  const { config, preset } = await compose({
     preset: 'tiny',
     values: { source: 'train()', values: { seed: 3, 'rollout.n': 5, rollout: { temperature: 0.9 } } },
   });
   t.equal(preset, 'tiny');
   t.match(config, { seed: 3, rollout: { n: 5, temperature: 0.9 }, sft: { total_steps: 20 } });
-  t.equal(compose({}).preset, 'desk');
+  t.equal((await compose({})).preset, 'desk');
 });
