@@ -1,7 +1,7 @@
 // Row pipeline.step.textbook: one GRPO step of the textbook's size (rollouts, reference KL, one AdamW update) on a model that we saved,
 // against the straightforward PyTorch loop on the same folder, with the same prompts, group, turns and new tokens, both with two threads.
 // Environments are free on both sides: the observation after a turn is canned random tokens.
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { median, pack, type Recipe, Trainer, type Trajectory } from '../../actors/index.ts';
@@ -116,7 +116,7 @@ async function measureOurs(folder: string, steps: number): Promise<{ step: numbe
   const store = WeightStore.create(config);
   store.initialise(1);
   store.saveFolder(folder);
-  const frozen = WeightStore.create(parseModelConfig(JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8'))), { slots: 2 });
+  const frozen = WeightStore.create(config, { slots: 2 });
   frozen.loadFolder(folder);
   const policy = new Engine({ store, threads: SIZE.threads, maxSequences: SIZE.prompts * SIZE.group, maxSequenceTokens: EPISODE_TOKENS });
   const reference = new Engine({ store: frozen, threads: SIZE.threads, maxSequences: 1, maxSequenceTokens: 64 });

@@ -179,6 +179,25 @@ function raw(json: string, data: Uint8Array): Uint8Array {
   return Buffer.concat([length, Buffer.from(json), data]);
 }
 
+t.test('a folder written without rotary settings goes back into a store made in any of their spellings', (t) => {
+  const dir = temporaryFolder(t);
+  const plain = createStore();
+  plain.saveFolder(dir);
+  for (const over of [
+    {},
+    { rope_scaling: null },
+    { rope_scaling: { rope_type: 'default' } },
+    { rope_parameters: { rope_type: 'default', rope_theta: 10000 } },
+  ]) {
+    const store = WeightStore.create({ ...tinyConfig(), ...over } as never);
+    store.loadFolder(dir);
+    t.same(store.config, plain.config);
+    store.close();
+  }
+  plain.close();
+  t.end();
+});
+
 t.test('files that lie are refused, and leave the store as it was', async (t) => {
   const folder = temporaryFolder(t);
   const store = createStore();
