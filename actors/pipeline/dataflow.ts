@@ -2,7 +2,6 @@
  * Tasks in, batches out: admission, dispatch to the pool, acceptance in index order. Both modes run on this; they differ in how far it may
  * run ahead. All state is in the queue and the ledger; this only moves it along when something happened.
  */
-import { setMaxListeners } from 'node:events';
 import { ActorsError } from '../errors.ts';
 import type { Batch, Ledger, Trajectory, TrajectoryQueue } from '../trajectory/index.ts';
 import type { RolloutPool } from './pool.ts';
@@ -21,7 +20,7 @@ export interface DataflowOptions {
 
 export class Dataflow {
   readonly #o: DataflowOptions;
-  #lineage = newLineage();
+  #lineage = new AbortController();
   #paused = false;
   #failure: unknown;
   #waiter: { resolve: (b: Batch) => void; reject: (e: unknown) => void } | undefined;
@@ -62,7 +61,7 @@ export class Dataflow {
   /** Abandons everything under way and goes on from a checkpoint. */
   rollback(step: number, cursor: number): void {
     this.#lineage.abort(new ActorsError('SINKFLEX_ROLLOUT_ABANDONED', 'abandoned: the run went back to a checkpoint'));
-    this.#lineage = newLineage();
+    this.#lineage = new AbortController();
     this.#waiter = undefined;
     this.#o.ledger.rollback(step);
     this.#o.queue.restore(step, cursor);
@@ -130,11 +129,4 @@ export class Dataflow {
     this.#waiter?.reject(e);
     this.#waiter = undefined;
   }
-}
-
-/** Every group under way listens to it. */
-function newLineage(): AbortController {
-  const controller = new AbortController();
-  setMaxListeners(0, controller.signal);
-  return controller;
 }

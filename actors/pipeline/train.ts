@@ -1,6 +1,4 @@
 /** `train`: one run from settings to result. Starts the runtime, the weight store and the actors, and ends all of them whatever happens. */
-
-import { setMaxListeners } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { parseModelConfig, WeightStore } from '../../kernels/index.ts';
@@ -33,7 +31,6 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   const progress: ProgressListener = options.onProgress ?? (() => {});
   // Ends the run from within as well: whatever fails first is what `train` rejects with.
   const ending = new AbortController();
-  setMaxListeners(0, ending.signal);
   const aborted = new Promise<never>((_, reject) => {
     const abort = () => {
       const error = new ActorsError(

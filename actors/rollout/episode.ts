@@ -3,6 +3,7 @@
  * what is trained are the ids that the engine emitted. Reads time only for its timings.
  */
 import type { Engine } from '../../kernels/index.ts';
+import { onAbort } from '../../runtime/index.ts';
 import type { Action, ResetResult, StepResult } from '../environment/index.ts';
 import type { Chat } from '../language/index.ts';
 import type { StopReason, Trajectory } from '../trajectory/index.ts';
@@ -67,10 +68,10 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
   let malformed = 0;
   let lineage = 0;
   const sequence = await engine.openSequence();
-  const abort = () => engine.closeSequence(sequence);
+  let stopWaiting: (() => void) | undefined;
   try {
     if (!signal.aborted) {
-      signal.addEventListener('abort', abort, { once: true });
+      stopWaiting = onAbort(signal, () => engine.closeSequence(sequence));
       let mark = performance.now();
       const opening = await environment.reset();
       seconds.environment += performance.now() - mark;
@@ -120,7 +121,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
       }
     }
   } finally {
-    signal.removeEventListener('abort', abort);
+    stopWaiting?.();
     engine.closeSequence(sequence);
     environment.close();
   }

@@ -3,7 +3,6 @@
  * batching); an episode that waits for its environment is simply not in the step. Calls are concurrent: each assignment answers when its
  * last episode is done.
  */
-import { setMaxListeners } from 'node:events';
 import { Engine, type StoreAddress, WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, currentActor, defineActor, withOptions } from '../../runtime/index.ts';
 import { type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
@@ -78,8 +77,6 @@ export class Rollout {
   /** Plays every task `samples` times; the trajectories come by task, then sample. Rejects only where nothing sensible can be returned. */
   async rollout(a: RolloutAssignment): Promise<Trajectory[]> {
     const { signal } = currentActor();
-    // Every episode, and every call that it makes, listens to this one.
-    setMaxListeners(0, signal);
     const episodes: Promise<Trajectory>[] = [];
     for (const { index, seed } of a.tasks) {
       const group = `${a.phase === 'train' ? 't' : 'v'}${index}`;

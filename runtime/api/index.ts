@@ -1,4 +1,5 @@
 // What a user of the runtime types.
+export { onAbort } from '../worker/index.ts';
 export { defineActor } from './definition.ts';
 export {
   ActorBusyError,

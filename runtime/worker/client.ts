@@ -13,6 +13,7 @@ import type { CallOptions } from '../api/types.ts';
 import type { Place } from '../control/index.ts';
 import { Ref } from '../objects/index.ts';
 import { decodeError, type Encoded, encodeAlone } from '../wire/index.ts';
+import { onAbort } from './abort.ts';
 import type { Connection } from './connection.ts';
 import { callScope } from './scope.ts';
 import { collectRefs, type Session } from './session.ts';
@@ -27,32 +28,24 @@ interface WaitingCall {
 
 /** Deadline and abort of one call. */
 class Guard {
-  #ref: Ref;
-  #client: ActorClient;
   #timer: NodeJS.Timeout | undefined;
-  #signals: AbortSignal[] = [];
-  readonly #aborted = (): void =>
-    this.#client.abandon(
-      this.#ref,
-      new CallAbortedError(this.#client.describe(this.#ref.method), this.#ref.callId !== 0, this.#signals.find((s) => s.aborted)?.reason),
-    );
+  readonly #stopWaiting: (() => void)[];
 
   constructor(ref: Ref, client: ActorClient, remainingMs: number, signals: AbortSignal[]) {
-    this.#ref = ref;
-    this.#client = client;
-    this.#signals = signals;
     if (remainingMs > 0) {
       this.#timer = setTimeout(
         () => client.abandon(ref, new CallTimeoutError(client.describe(ref.method), remainingMs, ref.callId !== 0)),
         remainingMs,
       );
     }
-    for (const signal of signals) signal.addEventListener('abort', this.#aborted, { once: true });
+    this.#stopWaiting = signals.map((signal) =>
+      onAbort(signal, () => client.abandon(ref, new CallAbortedError(client.describe(ref.method), ref.callId !== 0, signal.reason))),
+    );
   }
 
   settled(): void {
     clearTimeout(this.#timer);
-    for (const signal of this.#signals) signal.removeEventListener('abort', this.#aborted);
+    for (const stop of this.#stopWaiting) stop();
   }
 }
 

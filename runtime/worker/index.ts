@@ -1,4 +1,5 @@
 // Inside a worker: hosting actors, calling others, owning values.
+export { onAbort } from './abort.ts';
 export { ActorClient } from './client.ts';
 export { ActorHost } from './host.ts';
 export { actorScope, callScope, type Scope } from './scope.ts';

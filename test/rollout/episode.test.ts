@@ -1,4 +1,5 @@
 // The agent loop with a scripted engine and a scripted environment: what ends an episode, what is recorded, what is redone.
+import { getEventListeners } from 'node:events';
 import t from 'tap';
 import type { StepResult } from '../../actors/environment/index.ts';
 import {
@@ -192,6 +193,31 @@ t.test('aborting closes the sequence and ends the episode at once', async (t) =>
   t.match(await played, { stopReason: 'aborted', turns: 1 });
   t.equal(open.size, 0);
   t.match(await playEpisode(task, context({ turns: [], steps: [], signal: AbortSignal.abort() }).c), { stopReason: 'aborted', turns: 0 });
+});
+
+t.test('any number of episodes under one signal put one listener on it, and take it away', async (t) => {
+  const ending = new AbortController();
+  const listeners = () => getEventListeners(ending.signal, 'abort').length;
+  const warnings: string[] = [];
+  const warned = (w: Error) => warnings.push(w.name);
+  process.on('warning', warned);
+  const short = Array.from({ length: 30 }, () =>
+    context({ turns: [[4, END]], steps: [answer({ terminated: true })], signal: ending.signal }),
+  );
+  const stuck = Array.from({ length: 30 }, () => context({ turns: [], steps: [], signal: ending.signal }));
+  const played = stuck.map(({ c }) => playEpisode(task, c));
+  await Promise.all(short.map(({ c }) => playEpisode(task, c)));
+  t.equal(listeners(), 1, 'those that still run');
+  ending.abort();
+  for (const p of played) t.match(await p, { stopReason: 'aborted' });
+  t.equal(listeners(), 0);
+
+  const quiet = new AbortController().signal;
+  await playEpisode(task, context({ turns: [[4, END]], steps: [answer({ terminated: true })], signal: quiet }).c);
+  t.equal(getEventListeners(quiet, 'abort').length, 0, 'none where the last episode has ended');
+  await new Promise((turn) => setImmediate(turn));
+  process.off('warning', warned);
+  t.same(warnings, []);
 });
 
 t.test('infrastructure failures redo the episode with the same keys; other failures are not hidden', async (t) => {

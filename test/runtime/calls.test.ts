@@ -1,4 +1,5 @@
 // Calls, values and options: the same for an actor in a process, in a thread, and among others in a shared worker.
+import { getEventListeners } from 'node:events';
 import t from 'tap';
 import {
   ActorBusyError,
@@ -202,6 +203,23 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
         .nest(counter, 500)
         .catch((e: unknown) => e);
       t.match(nested, { code: 'SINKFLEX_CALL_TIMEOUT' });
+
+      // Any number of calls wait for one signal behind one listener.
+      const shared = new AbortController();
+      const listeners = () => getEventListeners(shared.signal, 'abort').length;
+      const labels = Array.from({ length: 20 }, () => withOptions(probe, { signal: shared.signal }).label());
+      t.equal(listeners(), 1);
+      await get(labels);
+      t.equal(listeners(), 0);
+      const blocked = Array.from({ length: 3 }, () =>
+        withOptions(probe, { signal: shared.signal })
+          .block()
+          .catch((e: unknown) => e),
+      );
+      shared.abort();
+      for (const error of blocked) t.match(await error, { code: 'SINKFLEX_CALL_ABORTED' });
+      t.equal(listeners(), 0);
+      await probe.open();
 
       // So does an abort, and the callee at the end sees it.
       const controller = new AbortController();
