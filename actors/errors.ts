@@ -25,6 +25,8 @@ export const actorsErrorCodes = {
   SINKFLEX_LOSS_OPTION: 'Correct the option of the loss that the message names.',
   SINKFLEX_RECIPE_UNKNOWN: 'Use a name that is registered, or register yours (registerAdvantageEstimator, registerPolicyLoss).',
   SINKFLEX_CHECKPOINT_INVALID: 'Give a checkpoint folder such as <run>/checkpoints/step-0000000010, or a run folder that has one.',
+  SINKFLEX_MODEL_MISMATCH:
+    "Take a model that was made for this environment and leave the model's shape as it was; a new run (no --resume, no model.path) makes its own.",
   SINKFLEX_TRAINER_LOST: 'Call begin (a fresh start) or restore (a checkpoint) before anything else of a restarted trainer.',
   SINKFLEX_ROLLOUT_ABANDONED: 'The run went back to a checkpoint or ended; the episodes are sampled anew where they are still needed.',
   SINKFLEX_ABORTED: 'The run was stopped: --resume with its run folder goes on from the last checkpoint.',

@@ -14,6 +14,7 @@ import { asynchronousSteps } from './asynchronous.ts';
 import { actorRecords, type Cast, rolloutWorkers, spawnReference } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
 import { Dataflow } from './dataflow.ts';
+import { initialiseWeights } from './model.ts';
 import { isTrainerLoss, PolicySteps, type StepReport } from './policy-steps.ts';
 import { RolloutPool } from './pool.ts';
 import type { ProgressListener } from './progress.ts';
@@ -291,11 +292,4 @@ export class Run {
     this.trained = extra.trained;
     await this.#p.recorder.rewind(state.step, extra);
   }
-}
-
-/** Publishes {lineage 0, version 0}: a checkpoint's weights, model.path, or random weights of the run's seed. */
-export function initialiseWeights(config: TrainingConfig, store: WeightStore, checkpoint?: string): void {
-  const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
-  if (folder === null) store.initialise(config.seed);
-  else store.loadFolder(folder, { lineage: 0, version: 0 });
 }

@@ -1,7 +1,6 @@
 /** `train`: one run from settings to result. Starts the runtime, the weight store and the actors, and ends all of them whatever happens. */
-import { readFileSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
-import { parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { basename, dirname, resolve } from 'node:path';
+import { WeightStore } from '../../kernels/index.ts';
 import { init, listActors, onActorChange, shutdown } from '../../runtime/index.ts';
 import { entry } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
@@ -10,12 +9,12 @@ import { readCheckpoint } from '../trainer/index.ts';
 import { scoreBaselines } from './baselines.ts';
 import { actorRecords, castReady, spawnCast } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
+import { initialiseWeights, resolveModel } from './model.ts';
 import { importModule } from './module.ts';
 import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
 import { Recorder } from './recorder.ts';
-import { initialiseWeights, Run } from './run.ts';
+import { Run } from './run.ts';
 import { RunFolder } from './run-folder.ts';
-import { modelConfigOf } from './settings.ts';
 
 /** What shutting down may take before everything is killed; a user who pressed Ctrl-C waits at most two seconds in all. */
 const shutdownMs = 1000;
@@ -52,10 +51,11 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     const config = await withModule(settings);
     const chat = new Chat(entry(config.env.name).chat);
     const from = config.resume === null ? undefined : checkpointOf(config.resume);
+    const model = resolveModel(config, chat, from);
     const folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
     recorder = new Recorder(folder, config, chat);
     await init();
-    store = openStore(config, chat, from);
+    store = WeightStore.create(model);
     initialiseWeights(config, store, from);
     const cast = spawnCast(config, store.address);
     const book = recorder;
@@ -142,20 +142,6 @@ function checkpointOf(path: string): string {
     throw new ActorsError('SINKFLEX_CHECKPOINT_INVALID', `${path} has no checkpoint to go on from: start the run anew in another folder.`);
   }
   return folder.checkpoint(newest);
-}
-
-function openStore(config: TrainingConfig, chat: Chat, from: string | undefined): WeightStore {
-  const folder = from ? join(from, 'model') : config.model.path;
-  if (folder !== null) return WeightStore.create(parseModelConfig(JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8'))));
-  const { tokenizer } = chat;
-  const pad = tokenizer.special('pad_token');
-  return WeightStore.create(
-    modelConfigOf(config, {
-      size: tokenizer.vocabularySize,
-      eosTokenId: chat.endOfTurn,
-      ...(pad === undefined ? {} : { padTokenId: tokenizer.id(pad) }),
-    }),
-  );
 }
 
 function countParameters(store: WeightStore): number {

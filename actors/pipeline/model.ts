@@ -1,0 +1,86 @@
+/** Which model a run works on: fresh weights of the settings' shape, model.path, or the checkpoint that it goes on from; checked before anything starts. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { type ModelConfig, readModelConfig, type WeightStore } from '../../kernels/index.ts';
+import { ActorsError } from '../errors.ts';
+import { type Chat, Tokenizer } from '../language/index.ts';
+import { modelFolder } from '../trainer/index.ts';
+import type { TrainingConfig } from './config.ts';
+import { modelConfigOf } from './settings.ts';
+
+/** The shape of the model. `checkpoint`: the folder that the run resumes from. SINKFLEX_MODEL_MISMATCH where it cannot serve this run. */
+export function resolveModel(config: TrainingConfig, chat: Chat, checkpoint?: string): ModelConfig {
+  const { tokenizer } = chat;
+  const pad = tokenizer.special('pad_token');
+  const fresh = modelConfigOf(config, {
+    size: tokenizer.vocabularySize,
+    eosTokenId: chat.endOfTurn,
+    ...(pad === undefined ? {} : { padTokenId: tokenizer.id(pad) }),
+  });
+  const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
+  if (folder === null) return fresh;
+  const stored = readModelConfig(folder);
+  checkVocabulary(folder, stored, config.env.name, tokenizer);
+  // The settings describe fresh models only, and this one was one.
+  if (checkpoint && config.model.path === null) checkShape(folder, stored, fresh);
+  return stored;
+}
+
+/** Publishes {lineage 0, version 0}: a checkpoint's weights, model.path, or random weights of the run's seed. */
+export function initialiseWeights(config: TrainingConfig, store: WeightStore, checkpoint?: string): void {
+  const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
+  if (folder === null) store.initialise(config.seed);
+  else store.loadFolder(folder, { lineage: 0, version: 0 });
+}
+
+/** Where the folder has a tokenizer, its tokens have to be those of the environment; where it has none, at least their number. */
+function checkVocabulary(folder: string, stored: ModelConfig, environment: string, tokenizer: Tokenizer): void {
+  const refuse = (what: string): never => {
+    throw new ActorsError(
+      'SINKFLEX_MODEL_MISMATCH',
+      `the model in ${folder} and the environment "${environment}" do not fit: ${what}; take a model that was made for this environment, or name the model's environment in env.name`,
+      { details: { folder, environment } },
+    );
+  };
+  const size = tokenizer.vocabularySize;
+  const ownTokenizer = ['tokenizer.json', 'tokenizer_config.json'].every((name) => existsSync(join(folder, name)));
+  if (stored.vocab_size < size || (!ownTokenizer && stored.vocab_size !== size))
+    refuse(`vocab_size of the model is ${stored.vocab_size}, the environment's tokenizer has ${size} tokens`);
+  if (!ownTokenizer) return;
+  const theirs = Tokenizer.load(folder);
+  for (let id = 0; id < Math.max(size, theirs.vocabularySize); id++) {
+    const [a, b] = [theirs.token(id), tokenizer.token(id)];
+    if (a !== b)
+      refuse(`token ${id} of the model is ${JSON.stringify(a ?? null)}, that of the environment's tokenizer ${JSON.stringify(b ?? null)}`);
+  }
+}
+
+const SHAPE = [
+  'hidden_size',
+  'intermediate_size',
+  'num_hidden_layers',
+  'num_attention_heads',
+  'num_key_value_heads',
+  'head_dim',
+  'num_local_experts',
+  'num_experts_per_tok',
+  'sliding_window',
+  'layer_types',
+  'rope_theta',
+  'rms_norm_eps',
+  'swiglu_limit',
+  'tie_word_embeddings',
+] as const satisfies (keyof ModelConfig)[];
+
+function checkShape(folder: string, stored: ModelConfig, fresh: ModelConfig): void {
+  for (const key of SHAPE) {
+    const [has, wanted] = [JSON.stringify(stored[key]), JSON.stringify(fresh[key])];
+    if (has === wanted) continue;
+    const setting = `model.${key === 'layer_types' ? 'first_layer_type' : key}`;
+    throw new ActorsError(
+      'SINKFLEX_MODEL_MISMATCH',
+      `the model in ${folder} has ${key} = ${has}, the settings ask for ${wanted}; a run that goes on keeps its shape: leave ${setting} as it was, or start a new run`,
+      { details: { folder, setting } },
+    );
+  }
+}

@@ -1,0 +1,81 @@
+// Whether a saved model can serve a run: its vocabulary against the environment's tokenizer, its shape against the settings; before anything starts.
+import { existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import { Chat, entry, parseConfig, Tokenizer, train } from '../../actors/index.ts';
+import { resolveModel } from '../../actors/pipeline/model.ts';
+import { WeightStore } from '../../kernels/index.ts';
+import { explain } from '../../scripts/errors.ts';
+import { tiny } from './tiny-settings.ts';
+
+const chat = new Chat(entry('desk').chat);
+const size = chat.tokenizer.vocabularySize;
+const settings = (values: Record<string, unknown>) =>
+  parseConfig([
+    { source: 'tiny', values: tiny },
+    { source: 'test', values },
+  ]);
+const fresh = resolveModel(settings({}), chat);
+
+/** A folder with a model of `vocabulary` tokens, and perhaps a tokenizer. */
+function saved(folder: string, vocabulary: number, tokenizer?: Tokenizer): string {
+  const store = WeightStore.create({ ...fresh, vocab_size: vocabulary });
+  store.initialise(1);
+  store.saveFolder(folder);
+  store.close();
+  tokenizer?.save(folder);
+  return folder;
+}
+const mismatch = (message: RegExp) => ({ code: 'SINKFLEX_MODEL_MISMATCH', message });
+const from = (path: string) => () => resolveModel(settings({ 'model.path': path }), chat);
+
+t.test('a model fits when its tokens are those of the environment', async (t) => {
+  const root = t.testdir();
+  t.same(from(saved(join(root, 'plain'), size))(), fresh);
+  t.match(from(saved(join(root, 'padded'), size + 9, chat.tokenizer))(), { vocab_size: size + 9 }, 'more rows than tokens do no harm');
+  const both = (has: number) => mismatch(new RegExp(`"desk".* vocab_size of the model is ${has}, .* has ${size} tokens`));
+  t.throws(from(saved(join(root, 'small'), 40)), both(40));
+  t.throws(from(saved(join(root, 'large'), size + 9)), both(size + 9));
+
+  const text = JSON.stringify(chat.tokenizer.files.tokenizer);
+  const word = chat.tokenizer.token(size - 1)!;
+  const files = {
+    tokenizer: JSON.parse(text.replaceAll(JSON.stringify(word), '"elsewhere"')),
+    tokenizerConfig: chat.tokenizer.files.tokenizerConfig,
+  };
+  t.throws(
+    from(saved(join(root, 'other'), size, new Tokenizer(files))),
+    mismatch(new RegExp(`token ${size - 1} of the model is "elsewhere", .*"${word}"`)),
+  );
+  t.throws(from(join(root, 'nowhere')), { code: 'SINKFLEX_CHECKPOINT_MISSING' });
+});
+
+t.test('a run that goes on keeps its shape', async (t) => {
+  const checkpoint = join(t.testdir(), 'step-0000000001');
+  saved(join(checkpoint, 'model'), size, chat.tokenizer);
+  t.same(resolveModel(settings({}), chat, checkpoint), fresh);
+  t.throws(
+    () => resolveModel(settings({ 'model.hidden_size': 48 }), chat, checkpoint),
+    mismatch(/hidden_size = 32, the settings ask for 48.*leave model\.hidden_size/),
+  );
+  t.throws(
+    () => resolveModel(settings({ 'model.first_layer_type': 'sliding_attention' }), chat, checkpoint),
+    mismatch(/model\.first_layer_type/),
+  );
+});
+
+t.test('nothing is written for a run that cannot start, and the user can put it right', async (t) => {
+  const root = t.testdir();
+  const path = saved(join(root, 'small'), 40);
+  const error = await train(settings({ 'model.path': path, output: join(root, 'run') }), { preset: 'tiny' }).catch((e: unknown) => e);
+  t.match(explain(error), { exitCode: 2, text: /^SINKFLEX_MODEL_MISMATCH/ });
+  t.notOk(existsSync(join(root, 'run')));
+  // A run folder whose only checkpoint is another model's is left as it was.
+  const checkpoint = join(root, 'old/checkpoints/step-0000000001');
+  saved(join(checkpoint, 'model'), 40);
+  writeFileSync(join(root, 'old/config.yaml'), '');
+  writeFileSync(join(checkpoint, 'trainer.json'), '{ "format": 1 }');
+  const resumed = await train(settings({ resume: join(root, 'old') }), { preset: 'tiny' }).catch((e: unknown) => e);
+  t.match(explain(resumed), { exitCode: 2, text: /MODEL_MISMATCH.*step-0000000001/ });
+  t.notOk(readdirSync(join(root, 'old')).includes('metrics.jsonl'));
+});
