@@ -79,12 +79,12 @@ export class WeightStore {
     return this.segment.waitForVersion(after, o);
   }
 
-  /** Random weights (normal, initializer_range; residual projections / sqrt(2 layers); norms 1, biases and sinks 0): version 0.0. */
-  initialise(seed: number): void {
+  /** Random weights (normal, initializer_range; residual projections / sqrt(2 layers); norms 1, biases and sinks 0): version 0 of `lineage`. */
+  initialise(seed: number, lineage = 0): void {
     if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {
       throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', `seed must be an integer from 0 to 2^32 - 1, it is ${seed}`);
     }
-    this.#write({ lineage: 0, version: 0 }, (view) => {
+    this.#write({ lineage, version: 0 }, (view) => {
       for (const [i, t] of this.layout.tensors.entries()) initialiseTensor(t.name, view(t), { seed, stream: i, config: this.config });
     });
   }

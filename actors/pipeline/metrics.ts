@@ -28,6 +28,8 @@ export interface MetricSink {
   write(record: MetricRecord): void;
   /** Forgets every training record after `step` (those of the warm start stay). */
   rewind(step: number): void;
+  /** Forgets everything: the run begins again. */
+  clear(): void;
   close(): void;
 }
 
@@ -68,6 +70,9 @@ export function openMetrics(folder: string, o: { now?: () => number } = {}): Met
     },
     rewind: (step) => {
       for (const s of sinks) s.rewind(step);
+    },
+    clear: () => {
+      for (const s of sinks) s.clear();
     },
     close: () => {
       for (const s of sinks) s.close();
@@ -124,8 +129,14 @@ class JsonLines implements MetricSink {
     this.#file.append(encodeLines([record]));
   }
   rewind(step: number): void {
+    this.#keep(readMetrics(this.#path).filter((r) => !((r[TRAINING_STEP] ?? 0) > step)));
+  }
+  clear(): void {
+    this.#keep([]);
+  }
+  #keep(records: readonly MetricRecord[]): void {
     this.#file.close();
-    this.#file = new AppendFile(this.#path, encodeLines(readMetrics(this.#path).filter((r) => !((r[TRAINING_STEP] ?? 0) > step))));
+    this.#file = new AppendFile(this.#path, encodeLines(records));
   }
   close(): void {
     this.#file.close();
@@ -152,11 +163,17 @@ class EventFiles implements MetricSink {
     this.#open().append(scalarRecord({ wallTime: this.#now() / 1000, step: training ?? sft ?? 0, scalars }));
   }
   rewind(step: number): void {
+    this.#keep((payload) => (stepOf(payload) ?? 0) <= step || isWarmStart(payload));
+  }
+  clear(): void {
+    this.#keep(() => false);
+  }
+  #keep(wanted: (payload: Buffer) => boolean): void {
     this.#file?.close();
     this.#file = undefined;
     for (const name of readdirSync(this.#folder).filter((n) => n.includes('tfevents'))) {
       const path = join(this.#folder, name);
-      const kept = [...frames(readFileSync(path))].filter((f) => (stepOf(f.payload) ?? 0) <= step || isWarmStart(f.payload));
+      const kept = [...frames(readFileSync(path))].filter((f) => wanted(f.payload));
       if (kept.length <= 1) unlinkSync(path);
       else atomicWrite(path, Buffer.concat(kept.map((f) => f.whole)));
     }

@@ -26,11 +26,15 @@ export function resolveModel(config: TrainingConfig, chat: Chat, checkpoint?: st
   return stored;
 }
 
-/** Publishes {lineage 0, version 0}: a checkpoint's weights, model.path, or random weights of the run's seed. */
-export function initialiseWeights(config: TrainingConfig, store: WeightStore, checkpoint?: string): void {
+/** Publishes version 0 of a lineage: a checkpoint's weights, model.path, or random weights of the run's seed. */
+export function initialiseWeights(
+  config: TrainingConfig,
+  store: WeightStore,
+  { checkpoint, lineage = 0 }: { checkpoint?: string | undefined; lineage?: number } = {},
+): void {
   const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
-  if (folder === null) store.initialise(config.seed);
-  else store.loadFolder(folder, { lineage: 0, version: 0 });
+  if (folder === null) store.initialise(config.seed, lineage);
+  else store.loadFolder(folder, { lineage, version: 0 });
 }
 
 /** Where the folder has a tokenizer, its tokens have to be those of the environment; where it has none, at least their number. */

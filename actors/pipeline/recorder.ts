@@ -53,6 +53,11 @@ export class Recorder {
     this.#metrics.write({ [SFT_STEP]: metrics[SFT_STEP]!, ...metrics });
   }
 
+  /** The warm start begins again: what it had recorded did not happen. Nothing else is recorded before it ends. */
+  restartWarmStart(): void {
+    this.#metrics.clear();
+  }
+
   step(step: number, metrics: Metrics, ledger: LedgerSnapshot): void {
     this.#metrics.write({ [TRAINING_STEP]: step, ...metrics });
     // Durable writes hold the loop for milliseconds: once a second is enough, and the end of the run writes the last state.

@@ -82,7 +82,8 @@ export class Run {
       } catch (e) {
         if (!isTrainerLoss(e)) throw e;
         progress({ kind: 'note', level: 'warning', text: 'the trainer was lost in the warm start, which begins again' });
-        initialiseWeights(config, store);
+        recorder.restartWarmStart();
+        initialiseWeights(config, store, { lineage: ++this.#lineage });
       }
     }
     if (supervised) progress({ kind: 'end', phase: 'warm start', seconds: this.seconds.warmStart });

@@ -56,7 +56,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     recorder = new Recorder(folder, config, chat);
     await init();
     store = WeightStore.create(model);
-    initialiseWeights(config, store, from);
+    initialiseWeights(config, store, { checkpoint: from });
     const cast = spawnCast(config, store.address);
     const book = recorder;
     const weights = store;

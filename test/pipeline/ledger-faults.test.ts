@@ -22,6 +22,13 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
     t.ok(balanced(l) && l.trained === 40 && l.aborted.rollback! >= 16, JSON.stringify(l));
   });
 
+  t.test('a trainer killed in the warm start begins it again, and its first attempt is not on record', async (t) => {
+    const k = killing('warm', { 4: ['trainer'] }, 'warm start');
+    t.match(await start('warm', { mode: 'sync' }, k), { steps: 5, restarts: 1 });
+    t.match(k.notes.join('\n'), /warm start, which begins again/);
+    t.strictSame(essence('warm'), sync);
+  });
+
   t.test('a driver that is killed takes everything with it, and its run resumes to the same bits', async (t) => {
     const child = fork(fileURLToPath(new URL('./killed-driver.js', import.meta.url)), [join(root, 'driver')]);
     await new Promise<void>((third) => child.on('message', (step) => step === 3 && third()));

@@ -4,7 +4,15 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
-import { type ProgressEvent, parseConfig, readMetrics, type TrainingResult, train, withoutTimings } from '../../actors/index.ts';
+import {
+  type Phase,
+  type ProgressEvent,
+  parseConfig,
+  readMetrics,
+  type TrainingResult,
+  train,
+  withoutTimings,
+} from '../../actors/index.ts';
 import type { LedgerSnapshot } from '../../actors/trajectory/index.ts';
 import { tiny } from './tiny-settings.ts';
 
@@ -54,14 +62,14 @@ export const pidOf = (name: string, actor: string): number =>
 
 export const pidsOf = (name: string): number[] => (JSON.parse(read(name, 'actors.json')) as { pid: number }[]).map((a) => a.pid);
 
-/** Kills actors when a GRPO step is reported; each once. */
-export function killing(name: string, plan: Record<number, string[]>) {
+/** Kills actors when a step of the phase is reported; each once. */
+export function killing(name: string, plan: Record<number, string[]>, phase: Phase = 'grpo') {
   const notes: string[] = [];
   return {
     notes,
     on: (e: ProgressEvent) => {
       if (e.kind === 'note') notes.push(e.text);
-      if (e.kind !== 'advance' || e.phase !== 'grpo') return;
+      if (e.kind !== 'advance' || e.phase !== phase) return;
       const actors = plan[e.done] ?? [];
       delete plan[e.done];
       for (const actor of actors) process.kill(pidOf(name, actor), 'SIGKILL');
