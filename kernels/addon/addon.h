@@ -10,7 +10,7 @@
 #include <new>
 #include <string>
 
-#include "../model/error.h"
+#include "../error.h"
 
 namespace sinkflex {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "../model/error.h"
+#include "../error.h"
 
 namespace sinkflex {
 

@@ -1,7 +1,7 @@
 // Rows: claiming, pinning, giving back; and taking rows back from the dead.
 #include <utility>
 
-#include "../model/error.h"
+#include "../error.h"
 #include "../os/futex.h"
 #include "segment_state.h"
 

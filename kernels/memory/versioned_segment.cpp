@@ -5,7 +5,7 @@
 #include <new>
 #include <random>
 
-#include "../model/error.h"
+#include "../error.h"
 #include "../os/futex.h"
 #include "segment_state.h"
 

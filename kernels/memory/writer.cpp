@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "../model/error.h"
+#include "../error.h"
 #include "../os/futex.h"
 #include "segment_state.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "../backend.h"
-#include "error.h"
+#include "../error.h"
 
 namespace sinkflex {
 

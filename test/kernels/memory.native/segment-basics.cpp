@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
+#include "error.h"
 #include "memory/versioned_segment.h"
-#include "model/error.h"
 
 using sinkflex::Error;
 using sinkflex::Version;

@@ -12,9 +12,9 @@
 #include <map>
 #include <random>
 
+#include "error.h"
 #include "memory/control_block.h"
 #include "memory/versioned_segment.h"
-#include "model/error.h"
 
 using sinkflex::Error;
 using sinkflex::Version;

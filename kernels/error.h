@@ -1,7 +1,7 @@
 // The one exception type of the native code: a stable SINKFLEX_ code and a message. The glue turns it into a JavaScript
 // error.
-#ifndef SINKFLEX_MODEL_ERROR_H
-#define SINKFLEX_MODEL_ERROR_H
+#ifndef SINKFLEX_ERROR_H
+#define SINKFLEX_ERROR_H
 
 #include <stdexcept>
 #include <string>
