@@ -106,7 +106,7 @@ export class PolicySteps {
   }
 
   #score(packed: PackedTrajectories): ObjectRef<Float32Array> | undefined {
-    return packed.ids.length === 0 ? undefined : this.#o.reference?.logprobs(packed.ids, packed.cuSeqlens);
+    return packed.ids.length === 0 ? undefined : this.#o.reference?.logprobs(packed.ids, packed.cuSeqlens, packed.mask);
   }
 }
 

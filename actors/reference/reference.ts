@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Engine, parseModelConfig, WeightStore } from '../../kernels/index.ts';
 import { defineActor } from '../../runtime/index.ts';
-import { microBatches, sliceBatch } from '../trajectory/index.ts';
+import { microBatches, sliceBatch, tokenSpan } from '../trajectory/index.ts';
 
 export interface ReferenceOptions {
   /** Hugging Face folder. */
@@ -28,12 +28,16 @@ export class Reference {
     this.#engine = new Engine({ store: this.#store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64 });
   }
 
-  /** [n] log pi_ref of each token, 0 at a sequence's first. */
-  async logprobs(ids: Int32Array, cuSeqlens: Int32Array): Promise<Float32Array> {
+  /** [n] log pi_ref of the tokens that the policy produced (mask 1), 0 elsewhere. */
+  async logprobs(ids: Int32Array, cuSeqlens: Int32Array, mask: Uint8Array): Promise<Float32Array> {
     const out = new Float32Array(ids.length);
     for (const range of microBatches(cuSeqlens, this.#o.microBatchTokens)) {
-      const { logprobs } = await this.#engine.forward(sliceBatch(ids, cuSeqlens, range), { temperature: this.#o.temperature });
-      out.set(logprobs, cuSeqlens[range.from]!);
+      const { start, end } = tokenSpan(cuSeqlens, range);
+      const { logprobs } = await this.#engine.forward(sliceBatch(ids, cuSeqlens, range), {
+        temperature: this.#o.temperature,
+        mask: mask.subarray(start, end),
+      });
+      out.set(logprobs, start);
     }
     return out;
   }

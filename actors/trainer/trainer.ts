@@ -83,7 +83,10 @@ export class Trainer {
     let sum = 0;
     for (const range of microBatches(batch.cuSeqlens, this.#recipe.microBatchTokens)) {
       const { start, end } = tokenSpan(batch.cuSeqlens, range);
-      const { logprobs } = await this.#engine.forward(sliceBatch(batch.ids, batch.cuSeqlens, range), { keep: true });
+      const { logprobs } = await this.#engine.forward(sliceBatch(batch.ids, batch.cuSeqlens, range), {
+        keep: true,
+        mask: batch.mask.subarray(start, end),
+      });
       const dLogprobs = new Float32Array(end - start);
       for (let t = 0; t < dLogprobs.length; t++) {
         if (batch.mask[start + t] !== 1) continue;
@@ -148,14 +151,15 @@ export class Trainer {
       for (const range of microBatches(p.cuSeqlens, r.microBatchTokens, within)) {
         const { start, end } = tokenSpan(p.cuSeqlens, range);
         const micro = sliceBatch(p.ids, p.cuSeqlens, range);
-        const { logprobs, entropy } = await this.#engine.forward(micro, { temperature: r.temperature, keep: true });
+        const mask = p.mask.subarray(start, end);
+        const { logprobs, entropy } = await this.#engine.forward(micro, { temperature: r.temperature, keep: true, mask });
         const onPolicy = steps.length === 1 && !r.oldIsBehaviour;
         if (onPolicy) old.set(logprobs, start);
         const sequences = kept.slice(range.from, range.to);
         const gradients = objective(
           {
             cuSeqlens: micro.cuSeqlens,
-            mask: p.mask.subarray(start, end),
+            mask,
             l: logprobs,
             entropy,
             o: onPolicy ? undefined : old.subarray(start, end),
@@ -261,8 +265,12 @@ export class Trainer {
   /** log pi of the weights before the first of several optimiser steps. */
   async #scoreOld(p: PackedTrajectories, old: Float32Array): Promise<void> {
     for (const range of microBatches(p.cuSeqlens, this.#recipe.microBatchTokens)) {
-      const { logprobs } = await this.#engine.forward(sliceBatch(p.ids, p.cuSeqlens, range), { temperature: this.#recipe.temperature });
-      old.set(logprobs, p.cuSeqlens[range.from]!);
+      const { start, end } = tokenSpan(p.cuSeqlens, range);
+      const { logprobs } = await this.#engine.forward(sliceBatch(p.ids, p.cuSeqlens, range), {
+        temperature: this.#recipe.temperature,
+        mask: p.mask.subarray(start, end),
+      });
+      old.set(logprobs, start);
     }
   }
 

@@ -129,7 +129,7 @@ async function measureOurs(folder: string, steps: number): Promise<{ step: numbe
     );
     const rolled = performance.now();
     const batch = pack(trajectories);
-    const { logprobs } = await reference.forward({ ids: batch.ids, cuSeqlens: batch.cuSeqlens });
+    const { logprobs } = await reference.forward({ ids: batch.ids, cuSeqlens: batch.cuSeqlens }, { mask: batch.mask });
     await trainer.update(batch, { lr: 5e-5 }, logprobs);
     if (step > 0) times.push({ rollout: (rolled - start) / 1000, train: (performance.now() - rolled) / 1000 });
   }
