@@ -1,6 +1,7 @@
 // npm run check: what must hold of the sources besides the tests. One TAP line a check with its time; problems below what failed.
 // `npm run check -- layers sizes` runs only those.
 import { spawn } from 'node:child_process';
+import { checkAttw } from './attw.mjs';
 import { checkFormatCpp } from './format-cpp.mjs';
 import { checkIsa } from './isa.mjs';
 import { checkLayers } from './layers.mjs';
@@ -30,6 +31,7 @@ const checks = {
   ],
   biome: ['TypeScript lint and format', tool('@biomejs/biome/bin/biome', 'check', '--error-on-warnings', '--diagnostic-level=warn', '.')],
   publint: ['package.json fits what is published', tool('publint/src/cli.js', '--strict', '--pack', 'false')],
+  attw: ['every export has its types', checkAttw],
 };
 
 const only = process.argv.slice(2);
