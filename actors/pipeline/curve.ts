@@ -61,7 +61,10 @@ export function drawCurve(curve: Curve): string {
   for (const r of curve.references ?? []) {
     out.push(
       `<line x1="${BOX.left}" x2="${BOX.right}" y1="${py(r.y)}" y2="${py(r.y)}" stroke="#999" stroke-dasharray="5 4"/>`,
-      text(BOX.right - 4, py(r.y) + (r.y > 0.95 * yMax ? 14 : -5), r.label, 'text-anchor="end" fill="#666" font-size="12"'),
+      // A curve that learns leaves the upper left and the lower right free.
+      r.y > yMax / 2
+        ? text(BOX.left + 48, py(r.y) + (r.y > 0.95 * yMax ? 14 : -5), r.label, 'fill="#666" font-size="12"')
+        : text(BOX.right - 4, py(r.y) - 5, r.label, 'text-anchor="end" fill="#666" font-size="12"'),
     );
   }
   for (const s of curve.series) out.push(...drawSeries(s, px, py));
