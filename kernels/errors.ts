@@ -9,7 +9,8 @@ export const kernelErrorCodes = {
   SINKFLEX_CPU_UNSUPPORTED: 'SINKFLEX_CPU names an instruction set that this machine or build does not have: unset it, or choose another.',
   SINKFLEX_BAD_ARGUMENT: 'Correct the argument that the message names.',
   SINKFLEX_OUT_OF_MEMORY: 'Make the batch, the cache (maxSequences x maxSequenceTokens) or the model smaller.',
-  SINKFLEX_MEMORY_SHORT: 'The machine has no room for another slot: close other stores, or create the store with fewer.',
+  SINKFLEX_MEMORY_SHORT:
+    'The machine has no room for the model or for another slot: take a smaller model, close other stores, or create the store with fewer slots.',
   SINKFLEX_OS_FAILED: 'A system call failed; the message names it and its errno.',
   SINKFLEX_OS_PARENT_GONE: 'The parent process ended before its death could be watched: exit.',
   SINKFLEX_STORE_EMPTY: 'Publish a version first: WeightStore.initialise, loadFolder or Writing.publish.',

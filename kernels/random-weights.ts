@@ -1,4 +1,4 @@
-// Initial weights from a counter-based generator: element i of tensor s depends on (seed, s, i) only.
+// Initial weights from a counter-based generator: element i of tensor s depends on (seed, s, i) only, so that a tensor can be filled in slices.
 import type { ModelConfig } from './model-config.ts';
 
 /** murmur3's finaliser: every input bit reaches every output bit. */
@@ -8,29 +8,36 @@ function mix(x: number): number {
   return (x ^ (x >>> 16)) >>> 0;
 }
 
-/** Fills `data` with normal(0, deviation), two values a Box-Muller pair. */
-function fillNormal(data: Float32Array, deviation: number, seed: number, stream: number): void {
+/** Fills [from, to) of `data` with normal(0, deviation), two values a Box-Muller pair; `from` is even. */
+function fillNormal(data: Float32Array, from: number, to: number, deviation: number, seed: number, stream: number): void {
   const key = mix(seed ^ Math.imul(stream + 1, 0x9e3779b1));
   const key2 = mix(key ^ 0x7f4a7c15);
-  for (let i = 0; i < data.length; i += 2) {
+  for (let i = from; i < to; i += 2) {
     const a = mix(key ^ mix(i + key2));
     const b = mix(key2 ^ mix(a + i + 1));
     const radius = deviation * Math.sqrt(-2 * Math.log((a + 1) / 4294967297));
     const angle = (2 * Math.PI * b) / 4294967296;
     data[i] = radius * Math.cos(angle);
-    if (i + 1 < data.length) data[i + 1] = radius * Math.sin(angle);
+    if (i + 1 < to) data[i + 1] = radius * Math.sin(angle);
   }
 }
 
-export function initialiseTensor(name: string, data: Float32Array, o: { seed: number; stream: number; config: ModelConfig }): void {
+/** Elements [from, to) of one tensor, all of it by default; `from` is even. */
+export function initialiseTensor(
+  name: string,
+  data: Float32Array,
+  o: { seed: number; stream: number; config: ModelConfig },
+  from = 0,
+  to = data.length,
+): void {
   if (name.endsWith('norm.weight')) {
-    data.fill(1);
+    data.fill(1, from, to);
   } else if (/(\.bias|_bias|\.sinks)$/.test(name)) {
-    data.fill(0);
+    data.fill(0, from, to);
   } else {
     // The two projections that write into the residual stream, once each a layer.
     const residual = name.endsWith('o_proj.weight') || name.endsWith('.down_proj');
     const deviation = o.config.initializer_range / (residual ? Math.sqrt(2 * o.config.num_hidden_layers) : 1);
-    fillNormal(data, deviation, o.seed, o.stream);
+    fillNormal(data, from, to, deviation, o.seed, o.stream);
   }
 }

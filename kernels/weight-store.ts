@@ -2,6 +2,7 @@
 // flip, a checkpoint is a slot written to disk, and every engine of the host reads the same memory.
 import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { callNative, SinkflexError } from './errors.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
 import { addon } from './native.ts';
@@ -49,6 +50,11 @@ export class WeightStore {
     return new WeightStore(checked, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout);
   }
 
+  /** Bytes of one image of this configuration: of a slot, and of model.safetensors in float32. Takes no memory. */
+  static imageBytes(config: ModelConfig): number {
+    return tensorLayout(config).totalBytes;
+  }
+
   static open(address: StoreAddress): WeightStore {
     const config = parseModelConfig(address.config);
     const layout = tensorLayout(config);
@@ -81,12 +87,34 @@ export class WeightStore {
 
   /** Random weights (normal, initializer_range; residual projections / sqrt(2 layers); norms 1, biases and sinks 0): version 0 of `lineage`. */
   initialise(seed: number, lineage = 0): void {
-    if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {
-      throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', `seed must be an integer from 0 to 2^32 - 1, it is ${seed}`);
-    }
+    checkSeed(seed);
     this.#write({ lineage, version: 0 }, (view) => {
       for (const [i, t] of this.layout.tensors.entries()) initialiseTensor(t.name, view(t), { seed, stream: i, config: this.config });
     });
+  }
+
+  /** The same weights bit for bit, made in slices between which the event loop turns: for large models. An abort publishes nothing. */
+  async initialiseAsync(seed: number, o: { lineage?: number; signal?: AbortSignal } = {}): Promise<void> {
+    checkSeed(seed);
+    o.signal?.throwIfAborted();
+    const writing = await this.segment.beginWrite();
+    try {
+      const slot = writing.data;
+      slot.set(this.layout.header);
+      const at = slot.byteOffset + this.layout.dataStart;
+      for (const [stream, t] of this.layout.tensors.entries()) {
+        const data = new Float32Array(slot.buffer, at + t.offset, t.count);
+        for (let from = 0; from < t.count; from += INITIALISED_AT_ONCE) {
+          initialiseTensor(t.name, data, { seed, stream, config: this.config }, from, Math.min(t.count, from + INITIALISED_AT_ONCE));
+          await nextTurn();
+          o.signal?.throwIfAborted();
+        }
+      }
+      writing.publish({ lineage: o.lineage ?? 0, version: 0 });
+    } catch (e) {
+      writing.abort();
+      throw e;
+    }
   }
 
   /**
@@ -147,6 +175,15 @@ export class WeightStore {
         fill((t) => new Float32Array(slot, this.layout.dataStart + t.offset, t.count));
       }),
     );
+  }
+}
+
+/** Elements filled between two turns of the event loop: about 10 ms. Even, since normal values come in pairs. */
+const INITIALISED_AT_ONCE = 1 << 18;
+
+function checkSeed(seed: number): void {
+  if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {
+    throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', `seed must be an integer from 0 to 2^32 - 1, it is ${seed}`);
   }
 }
 

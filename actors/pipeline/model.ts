@@ -26,14 +26,14 @@ export function resolveModel(config: TrainingConfig, chat: Chat, checkpoint?: st
   return stored;
 }
 
-/** Publishes version 0 of a lineage: a checkpoint's weights, model.path, or random weights of the run's seed. */
-export function initialiseWeights(
+/** Publishes version 0 of a lineage: a checkpoint's weights, model.path, or random weights of the run's seed, which `signal` interrupts. */
+export async function initialiseWeights(
   config: TrainingConfig,
   store: WeightStore,
-  { checkpoint, lineage = 0 }: { checkpoint?: string | undefined; lineage?: number } = {},
-): void {
+  { checkpoint, lineage = 0, signal }: { checkpoint?: string | undefined; lineage?: number; signal?: AbortSignal } = {},
+): Promise<void> {
   const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
-  if (folder === null) store.initialise(config.seed, lineage);
+  if (folder === null) await store.initialiseAsync(config.seed, { lineage, ...(signal ? { signal } : {}) });
   else store.loadFolder(folder, { lineage, version: 0 });
 }
 

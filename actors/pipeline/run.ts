@@ -64,7 +64,7 @@ export class Run {
 
   /** Fresh weights, or those of model.path; then the supervised steps. A trainer that dies meanwhile begins again. */
   async warmStart(): Promise<void> {
-    const { config, store, cast, recorder, progress } = this.#p;
+    const { config, store, cast, recorder, progress, signal } = this.#p;
     const { sft } = config;
     const supervised = sft.total_steps > 0;
     if (supervised) {
@@ -83,7 +83,7 @@ export class Run {
         if (!isTrainerLoss(e)) throw e;
         progress({ kind: 'note', level: 'warning', text: 'the trainer was lost in the warm start, which begins again' });
         recorder.restartWarmStart();
-        initialiseWeights(config, store, { lineage: ++this.#lineage });
+        await initialiseWeights(config, store, { lineage: ++this.#lineage, signal });
       }
     }
     if (supervised) progress({ kind: 'end', phase: 'warm start', seconds: this.seconds.warmStart });

@@ -13,6 +13,7 @@ import { initialiseWeights, resolveModel } from './model.ts';
 import { importModule } from './module.ts';
 import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
 import { Recorder } from './recorder.ts';
+import { checkRoom } from './room.ts';
 import { Run } from './run.ts';
 import { RunFolder } from './run-folder.ts';
 
@@ -52,11 +53,12 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     const chat = new Chat(entry(config.env.name).chat);
     const from = config.resume === null ? undefined : checkpointOf(config.resume);
     const model = resolveModel(config, chat, from);
+    checkRoom(config, model);
     const folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
     recorder = new Recorder(folder, config, chat);
     await init();
     store = WeightStore.create(model);
-    initialiseWeights(config, store, { checkpoint: from });
+    await initialiseWeights(config, store, { checkpoint: from, signal: ending.signal });
     const cast = spawnCast(config, store.address);
     const book = recorder;
     const weights = store;

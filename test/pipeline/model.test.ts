@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { Chat, entry, parseConfig, Tokenizer, train } from '../../actors/index.ts';
 import { resolveModel } from '../../actors/pipeline/model.ts';
+import { checkRoom } from '../../actors/pipeline/room.ts';
 import { WeightStore } from '../../kernels/index.ts';
 import { explain } from '../../scripts/errors.ts';
 import { tiny } from './tiny-settings.ts';
@@ -78,4 +79,60 @@ t.test('nothing is written for a run that cannot start, and the user can put it 
   const resumed = await train(settings({ resume: join(root, 'old') }), { preset: 'tiny' }).catch((e: unknown) => e);
   t.match(explain(resumed), { exitCode: 2, text: /MODEL_MISMATCH.*step-0000000001/ });
   t.notOk(readdirSync(join(root, 'old')).includes('metrics.jsonl'));
+});
+
+t.test('a model that the machine has no room for is refused before anything starts, with sizes and what to lower', async (t) => {
+  const run = join(t.testdir(), 'run');
+  const refused = await train(settings({ 'model.hidden_size': 1e8, output: run }), { preset: 'tiny' }).catch((e: unknown) => e);
+  t.match(explain(refused), {
+    exitCode: 2,
+    text: /CONFIG_UNSUPPORTED.*hidden_size 100000000.*more than the 4 GiB.*lower model\.hidden_size/,
+  });
+  t.notOk(existsSync(run));
+
+  const image = WeightStore.imageBytes(fresh);
+  const short = (values: Record<string, unknown>, room: { memory?: number; disk?: number }) => {
+    try {
+      checkRoom(settings(values), fresh, { memory: 100 * image, disk: 100 * image, ...room });
+      return undefined;
+    } catch (e) {
+      return explain(e);
+    }
+  };
+  t.equal(short({}, { memory: 8 * image }), undefined, '3 slots, gradients, 2 moments, 2 slots of the reference');
+  t.match(short({}, { memory: 8 * image - 1 }), {
+    exitCode: 2,
+    text: /MEMORY_SHORT.*needs .* MiB of memory.*gradients and moments.*use_kl_loss.*lower model\.hidden_size/,
+  });
+  t.equal(short({ 'actor.use_kl_loss': false }, { memory: 6 * image }), undefined);
+  // Weights and 2 moments each: two that are kept, one that is written; the reference once.
+  const keep = { 'trainer.max_ckpt_to_keep': 2 };
+  t.equal(short(keep, { disk: 10 * image }), undefined);
+  t.match(short(keep, { disk: 10 * image - 1 }), { exitCode: 2, text: /DISK_FULL.*3 checkpoints.*lower trainer\.max_ckpt_to_keep/ });
+  t.equal(short({ 'trainer.total_training_steps': 0 }, { disk: 7 * image }), undefined, 'no more than a run writes');
+});
+
+t.test('fresh weights are made in slices: the same bits, the loop turns, and an abort is heard', async (t) => {
+  const wide = { ...fresh, vocab_size: 40_000 };
+  const image = (store: WeightStore): Buffer => {
+    const pin = store.pin();
+    const copy = Buffer.from(pin.data);
+    pin.release();
+    return copy;
+  };
+  const whole = WeightStore.create(wide);
+  const sliced = WeightStore.create(wide);
+  t.teardown(() => {
+    whole.close();
+    sliced.close();
+  });
+  const stop = new AbortController();
+  const turned = new Promise<void>((resolve) => setImmediate(() => resolve(stop.abort())));
+  await t.rejects(sliced.initialiseAsync(7, { signal: stop.signal }), { name: 'AbortError' });
+  await turned;
+  t.equal(sliced.current(), undefined, 'nothing was published');
+  whole.initialise(7, 2);
+  await sliced.initialiseAsync(7, { lineage: 2 });
+  t.match(sliced.current(), { lineage: 2, version: 0 });
+  t.ok(image(whole).equals(image(sliced)));
 });
