@@ -10,13 +10,11 @@ import {
   type CurveSeries,
   checkOutput,
   drawCurve,
-  type Interval,
-  type MetricRecord,
   median,
   PALETTE,
   readMetrics,
-  TRAINING_STEP,
   type TrainingResult,
+  validationPoints,
 } from '../actors/index.ts';
 import { SinkflexError } from '../kernels/index.ts';
 import { CommandError } from './errors.ts';
@@ -155,19 +153,8 @@ export function studyCurve(runs: readonly SeedRun[], preset: string): string {
 }
 
 function seedSeries({ seed, folder }: SeedRun, color: string): CurveSeries {
-  const records = readMetrics(join(folder, 'metrics.jsonl'));
-  return { label: `seed ${seed}`, color, points: records.flatMap(validationPoint) };
-}
-
-/** `val-core/<source>/reward/mean@N` and its bounds, whatever the source and N. */
-function validationPoint(record: MetricRecord): { x: number; score: Interval }[] {
-  const name = Object.keys(record).find((key) => /^val-core\/.+\/reward\/mean@\d+$/.test(key));
-  if (name === undefined) return [];
-  const mean = record[name]!;
-  const tasks = Object.entries(record).find(([key]) => /^val-core\/.+\/tasks$/.test(key))?.[1] ?? 0;
-  return [
-    { x: record[TRAINING_STEP] ?? 0, score: { mean, low: record[`${name}/low`] ?? mean, high: record[`${name}/high`] ?? mean, n: tasks } },
-  ];
+  const points = validationPoints(readMetrics(join(folder, 'metrics.jsonl')));
+  return { label: `seed ${seed}`, color, points: points.map((p) => ({ x: p.step, score: p.score })) };
 }
 
 function whole(text: string, flag: string): number {

@@ -3,7 +3,7 @@ export { type PlannedActor, planPlacement } from './cast.ts';
 export * from './config.ts';
 export { type CurveSeries, drawCurve, PALETTE } from './curve.ts';
 export { type PipelineErrorCode, pipelineErrorCodes } from './errors.ts';
-export { isTiming, type MetricRecord, readMetrics, SFT_STEP, TRAINING_STEP, withoutTimings } from './metrics.ts';
+export { isTiming, type MetricRecord, readMetrics, SFT_STEP, TRAINING_STEP, validationPoints, withoutTimings } from './metrics.ts';
 export type { Baseline, Phase, ProgressEvent, ProgressListener, ProgressNumbers, TrainingOptions, TrainingResult } from './progress.ts';
 export { bestFixedScript } from './progress.ts';
 export { checkOutput, RunFolder } from './run-folder.ts';

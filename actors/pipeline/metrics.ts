@@ -14,6 +14,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { atomicWrite, ioError } from './run-folder-io.ts';
+import type { Interval } from './statistics.ts';
 import { eventFileName, frames, scalarRecord, stepOf, versionRecord } from './tensorboard.ts';
 
 /** The numbers of one step under verl's names. */
@@ -56,6 +57,26 @@ export function readMetrics(path: string): MetricRecord[] {
     }
   }
   return records;
+}
+
+/** A validation as it stands in the metrics: the step it was made after, and its score. */
+export interface ValidationPoint {
+  step: number;
+  score: Interval;
+}
+
+/** The validations among the records, by step, whatever their source and N; of two at one step the later counts. */
+export function validationPoints(records: readonly MetricRecord[]): ValidationPoint[] {
+  const points = new Map<number, ValidationPoint>();
+  for (const r of records) {
+    const name = Object.keys(r).find((key) => /^val-core\/.+\/reward\/mean@\d+$/.test(key));
+    if (name === undefined) continue;
+    const step = r[TRAINING_STEP] ?? 0;
+    const mean = r[name]!;
+    const n = Object.entries(r).find(([key]) => /^val-core\/.+\/tasks$/.test(key))?.[1] ?? 0;
+    points.set(step, { step, score: { mean, low: r[`${name}/low`] ?? mean, high: r[`${name}/high`] ?? mean, n } });
+  }
+  return [...points.values()].sort((a, b) => a.step - b.step);
 }
 
 /** metrics.jsonl and tensorboard/ of a run folder. Both are continued where they exist. */

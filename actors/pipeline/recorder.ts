@@ -5,10 +5,19 @@ import type { Metrics } from '../trainer/index.ts';
 import { type LedgerSnapshot, type Trajectory, TrajectoryStore, toRecord, truncateStore } from '../trajectory/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { drawCurve, PALETTE } from './curve.ts';
-import { type MetricSink, openMetrics, readMetrics, SFT_STEP, TRAINING_STEP } from './metrics.ts';
+import {
+  type MetricRecord,
+  type MetricSink,
+  openMetrics,
+  readMetrics,
+  SFT_STEP,
+  TRAINING_STEP,
+  type ValidationPoint,
+  validationPoints,
+} from './metrics.ts';
 import { type Baseline, bestFixedScript, type TrainingResult } from './progress.ts';
 import type { ActorRecord, RunFolder } from './run-folder.ts';
-import { type Interval, Rolling } from './statistics.ts';
+import { Rolling } from './statistics.ts';
 import type { Proxies } from './step-metrics.ts';
 import { pickEpisodes, transcript } from './transcripts.ts';
 import type { Validation } from './validation.ts';
@@ -18,7 +27,6 @@ export interface RecorderState {
   trajectoryBytes: number;
   score: number[];
   reward: number[];
-  validations: { step: number; score: Interval }[];
 }
 
 const ledgerIntervalMs = 1000;
@@ -31,7 +39,6 @@ export class Recorder {
   readonly #metrics: MetricSink;
   readonly #trajectoryPath: string;
   #trajectories: TrajectoryStore;
-  #validations: RecorderState['validations'] = [];
   #ledgerWritten = -Infinity;
 
   constructor(folder: RunFolder, config: TrainingConfig, chat: Chat) {
@@ -45,8 +52,9 @@ export class Recorder {
     this.#trajectories = this.#openTrajectories();
   }
 
-  get validations(): RecorderState['validations'] {
-    return this.#validations;
+  /** What metrics.jsonl holds of them: the one record that is cut back with the run. */
+  get validations(): ValidationPoint[] {
+    return validationPoints(this.#records());
   }
 
   warmStartStep(metrics: Metrics): void {
@@ -77,7 +85,6 @@ export class Recorder {
   }
 
   async validation(step: number, v: Validation): Promise<void> {
-    this.#validations = [...this.#validations.filter((w) => w.step !== step), { step, score: v.interval }];
     this.#metrics.write({ [TRAINING_STEP]: step, ...v.metrics });
     const path = this.folder.file('trajectories', `validation-${String(step).padStart(10, '0')}.jsonl`);
     rmSync(path, { force: true });
@@ -101,7 +108,8 @@ export class Recorder {
   }
 
   curve(baselines: readonly Baseline[]): void {
-    const line = readMetrics(this.folder.file('metrics.jsonl'))
+    const records = this.#records();
+    const line = records
       .filter((r) => r['training/score_rolling'] !== undefined)
       .map((r) => ({ x: r[TRAINING_STEP]!, y: r['training/score_rolling']! }));
     const best = bestFixedScript(baselines);
@@ -116,7 +124,7 @@ export class Recorder {
           {
             label: 'held-out tasks',
             color: PALETTE[0],
-            points: [...this.#validations].sort((a, b) => a.step - b.step).map((v) => ({ x: v.step, score: v.score })),
+            points: validationPoints(records).map((v) => ({ x: v.step, score: v.score })),
           },
         ],
         references: [...(best ? [{ label: `best fixed script (${best.name})`, y: best.score }] : []), { label: 'expert', y: 1 }],
@@ -129,7 +137,6 @@ export class Recorder {
       trajectoryBytes: this.#trajectories.bytes,
       score: this.proxies.score.snapshot(),
       reward: this.proxies.reward.snapshot(),
-      validations: this.#validations,
     };
   }
 
@@ -142,7 +149,6 @@ export class Recorder {
     this.#trajectories = this.#openTrajectories();
     this.proxies.score.restore(state.score);
     this.proxies.reward.restore(state.reward);
-    this.#validations = [...state.validations];
   }
 
   result(result: TrainingResult): void {
@@ -154,6 +160,10 @@ export class Recorder {
     this.folder.flushActors();
     this.#metrics.close();
     await this.#trajectories.close();
+  }
+
+  #records(): MetricRecord[] {
+    return readMetrics(this.folder.file('metrics.jsonl'));
   }
 
   #openTrajectories(): TrajectoryStore {
