@@ -119,6 +119,14 @@ export class Run {
     await this.#adopt(state);
   }
 
+  /** The process before this one ended between a checkpoint and the validation of the same step: it is made up for. */
+  async makeUp(): Promise<void> {
+    const { trainer, data } = this.#p.config;
+    const step = this.#step;
+    if (step === 0 || step >= trainer.total_training_steps || trainer.test_freq <= 0 || step % trainer.test_freq !== 0) return;
+    if (this.validationAt(step) === undefined) await this.validate(`step ${step}`, data.val_interim_size);
+  }
+
   validationAt(step: number): Interval | undefined {
     return this.#p.recorder.validations.find((v) => v.step === step)?.score;
   }

@@ -126,6 +126,7 @@ async function perform(
   await run.startReference();
   const measure = config.trainer.val_before_train && run.step === 0;
   const before = run.validationAt(0) ?? (measure ? (await run.validate('before', config.data.val_size)).interval : null);
+  if (from) await run.makeUp();
   await run.learn();
   const after = (await run.validate('after', config.data.val_size)).interval;
   return { before, after, baselines: await baselines };

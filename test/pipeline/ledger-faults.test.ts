@@ -1,12 +1,13 @@
 // Runs in which actors are killed: they complete, the ledger balances, and a synchronous run learns the same.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { readMetrics } from '../../actors/index.ts';
 import { os } from '../../kernels/index.ts';
-import { balanced, essence, killing, learnt, ledger, pidsOf, root, start } from './tiny-run.ts';
+import { balanced, essence, killing, learnt, ledger, pidsOf, read, root, start } from './tiny-run.ts';
 
 t.test('synchronous runs with killed actors end as the one left alone', async (t) => {
   await start('sync', { mode: 'sync' });
@@ -18,6 +19,7 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
     t.match(r, { steps: 5, trajectories: 40, restarts: 2 });
     t.match(k.notes.join('\n'), /goes back to step 0[\s\S]*goes back to step 2/);
     t.strictSame(learnt(essence('trainer')), learnt(sync));
+    t.equal(read('trainer', 'curve.svg'), read('sync', 'curve.svg'), 'no validation point is lost');
     const l = ledger('trainer');
     t.ok(balanced(l) && l.trained === 40 && l.aborted.rollback! >= 16, JSON.stringify(l));
   });
@@ -35,6 +37,12 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
     const pids = pidsOf('driver');
     child.kill('SIGKILL');
     await once(child, 'exit');
+    // As if it had been killed in the validation of its checkpoint's step.
+    const metrics = join(root, 'driver', 'metrics.jsonl');
+    const lines = readFileSync(metrics, 'utf8').split('\n');
+    const without = lines.filter((line) => !/"training\/global_step":2,"val-core/.test(line));
+    t.equal(without.length, lines.length - 1);
+    writeFileSync(metrics, without.join('\n'));
     await start('driver', { mode: 'sync', output: null, resume: join(root, 'driver') });
     t.strictSame(essence('driver'), sync);
     for (const pid of pids) t.notOk(['R', 'S', 'D', 'T'].includes(os.processState(pid) ?? ''), `${pid} is gone`);

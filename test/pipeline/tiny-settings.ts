@@ -19,5 +19,5 @@ export const tiny = {
   rollout: { n: 4, num_actors: 2, threads: 1, max_num_seqs: 8, max_model_len: 160, max_tokens_per_turn: 8 },
   actor: { entropy_coeff: 0.01, kl_loss_coef: 0.01, threads: 2, ppo_mini_batch_size: 1, optim: { lr_warmup_steps: 2 } },
   sft: { total_steps: 10, train_batch_size: 4, demonstrations: 40 },
-  trainer: { total_training_steps: 5, test_freq: 3, save_freq: 2, max_ckpt_to_keep: 9, max_trajectories_per_step: null },
+  trainer: { total_training_steps: 5, test_freq: 2, save_freq: 2, max_ckpt_to_keep: 9, max_trajectories_per_step: null },
 };
