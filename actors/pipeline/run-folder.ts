@@ -65,7 +65,30 @@ export class RunFolder {
   /** The settings an earlier run was made with, as a layer below new ones. */
   savedConfig(): ConfigLayer {
     const source = join(this.path, 'config.yaml');
-    return { source, values: parse(readFileSync(source, 'utf8')) as Record<string, unknown> };
+    const refuse = (what: string, cause?: unknown): never => {
+      throw new RunFolderError(
+        'SINKFLEX_RESUME',
+        `${source} is damaged: ${what}; put it right (sinkflex launch --dry-run shows a whole one), or start a new run`,
+        { path: source },
+        cause,
+      );
+    };
+    let values: unknown;
+    try {
+      values = parse(readFileSync(source, 'utf8'));
+    } catch (error) {
+      return refuse(`it cannot be read as YAML (${(error as Error).message.split('\n')[0]})`, error);
+    }
+    if (!isGroup(values)) return refuse('it holds no settings');
+    for (const { key } of settings()) {
+      const names = key.split('.').slice(0, -1);
+      let at: unknown = values;
+      for (const [depth, name] of names.entries()) {
+        at = isGroup(at) ? at[name] : undefined;
+        if (at !== undefined && !isGroup(at)) refuse(`its section ${names.slice(0, depth + 1).join('.')} has no settings`);
+      }
+    }
+    return { source, values };
   }
 
   file(...parts: string[]): string {
@@ -158,6 +181,8 @@ export function checkOutput(path: string): void {
     throw ioError(error, path);
   }
 }
+
+const isGroup = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value);
 
 function firstMissing(path: string): string | undefined {
   let missing: string | undefined;
