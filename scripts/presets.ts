@@ -1,6 +1,6 @@
 // Where presets live, and how the words of a command line become one checked configuration.
 import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import {
   type ConfigLayer,
   didYouMean,
@@ -70,7 +70,15 @@ export async function compose(c: Composition): Promise<{ preset: string; config:
         `a resumed run has the settings of ${resume}; leave the preset "${c.preset}" out and change what you want with key=value`,
       );
     }
-    const saved = RunFolder.open(resume).savedConfig();
+    const folder = RunFolder.open(resume);
+    const output = late.map((l) => l.values.output).findLast((v) => v !== undefined);
+    if (typeof output === 'string' && resolve(output) !== folder.path) {
+      throw new CommandError(
+        'SINKFLEX_USAGE',
+        `a resumed run goes on in its own folder, ${folder.path}: leave --output ${output} out (to keep that folder as it is, copy it and resume the copy)`,
+      );
+    }
+    const saved = folder.savedConfig();
     return { preset: 'resumed', config: await loadConfig([saved, { source: 'resume', values: { output: null } }, ...late]) };
   }
   const preset = c.preset ?? DEFAULT_PRESET;
