@@ -17,6 +17,7 @@ import { Dataflow } from './dataflow.ts';
 import { initialiseWeights } from './model.ts';
 import { isTrainerLoss, PolicySteps, type StepReport } from './policy-steps.ts';
 import { RolloutPool } from './pool.ts';
+import { hasReference, referenceFolder } from './preflight.ts';
 import type { ProgressListener } from './progress.ts';
 import type { Recorder, RecorderState } from './recorder.ts';
 import { policySchedule } from './settings.ts';
@@ -87,11 +88,15 @@ export class Run {
       }
     }
     if (supervised) progress({ kind: 'end', phase: 'warm start', seconds: this.seconds.warmStart });
-    // The reference is the policy as GRPO finds it.
-    const folder = recorder.folder.file('reference');
+    this.#writeReference(this.#saved!.dir);
+  }
+
+  /** The reference is the policy as GRPO finds it. */
+  #writeReference(checkpoint: string): void {
+    const folder = referenceFolder(this.#p.recorder.folder);
     const temporary = `${folder}.tmp`;
     rmSync(temporary, { recursive: true, force: true });
-    cpSync(modelFolder(this.#saved!.dir), temporary, { recursive: true });
+    cpSync(modelFolder(checkpoint), temporary, { recursive: true });
     rmSync(folder, { recursive: true, force: true });
     renameSync(temporary, folder);
   }
@@ -133,8 +138,10 @@ export class Run {
 
   async startReference(): Promise<void> {
     const { config, cast, recorder } = this.#p;
-    const folder = recorder.folder.file('reference');
-    this.#reference = spawnReference(config, cast.placement, folder);
+    const { folder } = recorder;
+    // The process before this one ended right after its first checkpoint, or somebody took the folder away.
+    if (config.actor.use_kl_loss && !hasReference(folder)) this.#writeReference(folder.checkpoint(0));
+    this.#reference = spawnReference(config, cast.placement, referenceFolder(folder));
     if (this.#reference) await ready(this.#reference, { timeoutMs: 60_000 });
   }
 

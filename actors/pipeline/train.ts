@@ -11,6 +11,7 @@ import { actorRecords, castReady, spawnCast } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
 import { initialiseWeights, resolveModel } from './model.ts';
 import { importModule } from './module.ts';
+import { checkCpu, checkEnvironment, checkReference } from './preflight.ts';
 import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
 import { Recorder } from './recorder.ts';
 import { checkRoom } from './room.ts';
@@ -49,12 +50,15 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   let unwatch: (() => void) | undefined;
   try {
     progress({ kind: 'begin', phase: 'start', total: 0 });
+    checkCpu();
     const config = await withModule(settings);
     const chat = new Chat(entry(config.env.name).chat);
+    await checkEnvironment(config);
     const from = config.resume === null ? undefined : checkpointOf(config.resume);
     const model = resolveModel(config, chat, from);
     checkRoom(config, model);
     const folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
+    if (from) checkReference(config, folder);
     recorder = new Recorder(folder, config, chat);
     await init();
     store = WeightStore.create(model);

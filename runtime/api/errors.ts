@@ -95,7 +95,8 @@ export class ActorDiedError extends SinkflexError {
 /** The actor will not come back: its constructor failed, or it died more often than its budget allows. */
 export class ActorFailedError extends SinkflexError {
   constructor(actor: string, death: Death, restarts: number) {
-    const spent = restarts > 0 ? ` after ${restarts} restart${restarts === 1 ? '' : 's'}; its restart budget is spent` : '';
+    const spent =
+      restarts > 0 ? `; it was restarted ${restarts === 1 ? 'once' : `${restarts} times`} before, and maxRestarts allows no more` : '';
     super('SINKFLEX_ACTOR_FAILED', `actor ${actor} ${describeEnd(death)}${spent}`, {
       cause: death.cause ?? new ActorDiedError(actor, death, false, true),
       details: {

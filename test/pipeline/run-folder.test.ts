@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { parseConfig, parseOverrides } from '../../actors/pipeline/config.ts';
 import { drawCurve, PALETTE } from '../../actors/pipeline/curve.ts';
+import { checkReference } from '../../actors/pipeline/preflight.ts';
 import { RunFolder } from '../../actors/pipeline/run-folder.ts';
 import { atomicWrite, ioError } from '../../actors/pipeline/run-folder-io.ts';
 import { wilson } from '../../actors/pipeline/statistics.ts';
@@ -21,6 +22,23 @@ t.test('a new run has its own folder and saves its settings', async (t) => {
   t.equal(RunFolder.create({ config, preset: 'desk', root, now }).path, `${folder.path}-2`);
   t.match(readFileSync(folder.file('config.yaml'), 'utf8'), /preset desk[\s\S]*not the default: rollout\.n\n[\s\S]*rollout:\n {2}n: 4/);
   t.same(parseConfig([RunFolder.open(folder.path).savedConfig()]), config);
+  const damaged: [string, RegExp][] = [
+    ['', /config\.yaml is damaged: it holds no settings/],
+    ['seed: 1\nactor:\n', /its section actor has no settings/],
+    ['actor:\n  optim:\n', /its section actor\.optim has no settings/],
+    ['actor: [', /cannot be read as YAML/],
+  ];
+  const whole = readFileSync(folder.file('config.yaml'));
+  for (const [content, message] of damaged) {
+    writeFileSync(folder.file('config.yaml'), content);
+    t.throws(() => folder.savedConfig(), { code: 'SINKFLEX_RESUME', message });
+  }
+  writeFileSync(folder.file('config.yaml'), whole);
+  t.doesNotThrow(() => checkReference(configFor(null, 'actor.use_kl_loss=false'), folder));
+  t.throws(() => checkReference(configFor(null, 'actor.use_kl_loss=true'), folder), {
+    code: 'SINKFLEX_CHECKPOINT_INVALID',
+    message: /reference/,
+  });
   t.same(readdirSync(folder.path).sort(), ['checkpoints', 'config.yaml', 'tensorboard', 'trajectories', 'transcripts']);
 });
 

@@ -56,7 +56,12 @@ t.test('a dry run shows settings and placement, and leaves no trace', async (t) 
 });
 
 t.test('what the user can put right: one message with the fix, exit code 2, no stack', async (t) => {
-  const cwd = t.testdir({ full: { 'notes.txt': '' }, file: '', 'bad.yaml': 'a: [' });
+  const cwd = t.testdir({
+    full: { 'notes.txt': '' },
+    file: '',
+    'bad.yaml': 'a: [',
+    run: { 'config.yaml': 'actor:\n', checkpoints: { 'step-0000000000': {} } },
+  });
   const cases: [string[], RegExp][] = [
     [['launch', 'dsk'], /SINKFLEX_PRESET_UNKNOWN.*did you mean desk\?/],
     [
@@ -70,6 +75,11 @@ t.test('what the user can put right: one message with the fix, exit code 2, no s
     [['launch', '--output', 'full', '--dry-run'], /SINKFLEX_OUTPUT_EXISTS.*--resume full/],
     [['launch', '--output', 'file/run', '--dry-run'], /SINKFLEX_OUTPUT_UNWRITABLE.*ENOTDIR/],
     [['launch', '--resume', 'full'], /SINKFLEX_RESUME.*not a run folder/],
+    [['launch', '--resume', 'run', '-o', 'other'], /SINKFLEX_USAGE.*own folder.*leave --output other out/],
+    [['launch', '--resume', 'run'], /SINKFLEX_RESUME: .*config\.yaml is damaged: its section actor/],
+    [['evaluate', 'run'], /SINKFLEX_RESUME: .*config\.yaml is damaged/],
+    [['launch', 'tiny', 'env.level=9'], /SINKFLEX_ENVIRONMENT_OPTION: .*level/],
+    [['launch', 'tiny', 'env.options={foo: 1}'], /SINKFLEX_ENVIRONMENT_OPTION: .*foo/],
     [['launch', '--fast'], /unknown option '--fast'/],
     [['lunch'], /unknown command 'lunch'/],
     [['evaluate', 'full'], /SINKFLEX_RESUME/],
@@ -83,7 +93,11 @@ t.test('what the user can put right: one message with the fix, exit code 2, no s
     t.match(errors, message);
     t.notMatch(errors + out, /^\s+at .*\(/m, 'no stack');
   }
-  t.same(readdirSync(cwd).sort(), ['bad.yaml', 'file', 'full'], 'nothing half-written');
+  t.same(readdirSync(cwd).sort(), ['bad.yaml', 'file', 'full', 'run'], 'nothing half-written');
+  t.notOk(existsSync(join(cwd, 'runs')));
+  process.env.SINKFLEX_CPU = 'nonsense';
+  const cpu = await sinkflex(t, ['launch', 'tiny'], { cwd }).finally(() => delete process.env.SINKFLEX_CPU);
+  t.match(cpu, { code: 2, errors: /SINKFLEX_CPU_UNSUPPORTED: .*SINKFLEX_CPU=nonsense: unset it.*portable/ });
   t.notOk(existsSync(join(cwd, 'runs')));
   const alone = child(['launch', 'dsk'], cwd);
   t.match(alone, { code: 2, errors: /did you mean desk/ }, 'the same in a process of its own');

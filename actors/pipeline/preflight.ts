@@ -1,0 +1,54 @@
+/** What a run needs of its user and machine, asked in the driver before the run folder is made or anything is started. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { cpu, isSinkflexError, SinkflexError } from '../../kernels/index.ts';
+import { make } from '../environment/index.ts';
+import { ActorsError } from '../errors.ts';
+import type { TrainingConfig } from './config.ts';
+import type { RunFolder } from './run-folder.ts';
+import { environmentOptions } from './settings.ts';
+
+/** SINKFLEX_CPU_UNSUPPORTED where SINKFLEX_CPU asks for what cannot run here. */
+export function checkCpu(): void {
+  try {
+    void cpu.isa;
+  } catch (cause) {
+    const known = process.arch === 'x64' ? 'avx512, avx2 and portable' : process.arch === 'arm64' ? 'neon and portable' : 'portable';
+    throw new SinkflexError(
+      'SINKFLEX_CPU_UNSUPPORTED',
+      `this machine or build cannot run SINKFLEX_CPU=${process.env.SINKFLEX_CPU ?? ''}: unset it, and the best that runs here is taken (for this kind of machine there are ${known})`,
+      { cause },
+    );
+  }
+}
+
+/** Creates the environment once with the options of the run: SINKFLEX_ENVIRONMENT_OPTION here, not in every actor. */
+export async function checkEnvironment(config: TrainingConfig): Promise<void> {
+  try {
+    await make(config.env.name, environmentOptions(config)).close();
+  } catch (cause) {
+    if (isSinkflexError(cause)) throw cause;
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new ActorsError(
+      'SINKFLEX_ENVIRONMENT_OPTION',
+      `the environment "${config.env.name}" cannot be made with ${JSON.stringify(environmentOptions(config))} (env.level, env.max_turns, env.options): ${why}`,
+      { cause },
+    );
+  }
+}
+
+/** Where the reference has its weights. */
+export const referenceFolder = (folder: RunFolder): string => folder.file('reference');
+
+export const hasReference = (folder: RunFolder): boolean =>
+  ['config.json', 'model.safetensors'].every((name) => existsSync(join(referenceFolder(folder), name)));
+
+/** A run that goes on needs the reference that it began with; the checkpoint before the first step has the same weights. */
+export function checkReference(config: TrainingConfig, folder: RunFolder): void {
+  if (!config.actor.use_kl_loss || hasReference(folder) || folder.checkpoints().includes(0)) return;
+  throw new ActorsError(
+    'SINKFLEX_CHECKPOINT_INVALID',
+    `${referenceFolder(folder)} does not hold the reference (config.json, model.safetensors) that the KL term of this run needs, and there is no checkpoint of step 0 to make it from: put the folder back, or go on without it with actor.use_kl_loss=false`,
+    { details: { folder: folder.path } },
+  );
+}
