@@ -1,5 +1,5 @@
 // Finds and loads the built addon (build/Release/sinkflex.node), from the sources as well as from dist/.
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -16,6 +16,23 @@ function packageRoot(): string {
   return folder;
 }
 
+/** Mapping a file that was cut off ends the process with SIGBUS, so its size is compared with what the build noted, where it did. */
+function checkWhole(path: string): void {
+  let built: unknown;
+  try {
+    built = (JSON.parse(readFileSync(`${path}.json`, 'utf8')) as { bytes?: unknown } | null)?.bytes;
+  } catch {
+    return;
+  }
+  const { size } = statSync(path);
+  if (typeof built !== 'number' || built === size) return;
+  throw new SinkflexError(
+    'SINKFLEX_ADDON_MISSING',
+    `the native addon build/Release/sinkflex.node is damaged: it has ${size} bytes, the build made ${built} (was a build interrupted, or the disk full?): run \`node scripts/install.mjs\` again`,
+    { details: { path, size, built } },
+  );
+}
+
 function load(): unknown {
   const path = join(packageRoot(), 'build', 'Release', 'sinkflex.node');
   if (!existsSync(path)) {
@@ -25,6 +42,7 @@ function load(): unknown {
       { details: { path } },
     );
   }
+  checkWhole(path);
   try {
     return createRequire(import.meta.url)(path);
   } catch (e) {

@@ -1,7 +1,8 @@
 // Builds the native addon when npm installs the package: needs a C++20 compiler, make and Python (node-gyp's own needs), downloads
 // nothing. Quiet unless it fails; run it again by hand after changing C++ (`node scripts/install.mjs`): make rebuilds what changed.
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, mkdirSync, readdirSync, realpathSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
@@ -63,6 +64,15 @@ function fail(log, reason) {
   process.exit(1);
 }
 
+/** Whether the addon there has the size that its build noted. */
+function whole() {
+  try {
+    return JSON.parse(readFileSync(receipt, 'utf8')).bytes === statSync(addon).size;
+  } catch {
+    return false;
+  }
+}
+
 const gyp = nodeGyp();
 if (!gyp) fail('', "npm's node-gyp was not found; run this through npm (npm install), or set npm_config_node_gyp to node-gyp.js");
 const jobs = process.env.JOBS || String(availableParallelism());
@@ -71,6 +81,15 @@ const steps = [
   ['configure', `--nodedir=${nodedir}`],
   ['build', '--jobs', jobs, `--nodedir=${nodedir}`],
 ];
+const addon = path.join(root, 'build/Release/sinkflex.node');
+// What a whole build is: kernels/native.ts compares before it maps the file, since one that was cut off would end the process with SIGBUS.
+const receipt = `${addon}.json`;
+if (!whole()) {
+  // make goes by dates and would keep a link that was cut off. Until this build is done, no file is whole.
+  for (const file of [addon, path.join(root, 'build/Release/obj.target/sinkflex.node')]) rmSync(file, { force: true });
+  mkdirSync(path.dirname(receipt), { recursive: true });
+  writeFileSync(receipt, '{"bytes":0}\n');
+}
 let log = '';
 for (const args of steps) {
   const env = { ...process.env, npm_config_nodedir: nodedir };
@@ -80,3 +99,5 @@ for (const args of steps) {
   writeFileSync(path.join(root, 'build/install.log'), log);
   if (done.status !== 0) fail(log, fix(log));
 }
+const built = readFileSync(addon);
+writeFileSync(receipt, `${JSON.stringify({ bytes: built.length, sha256: createHash('sha256').update(built).digest('hex') })}\n`);
