@@ -33,7 +33,7 @@ export const kernelErrorCodes = {
   SINKFLEX_ENGINE_BUSY: 'Await the passes that are under way first.',
   SINKFLEX_ENGINE_NOTHING_KEPT: 'Call forward with keep: true before backward.',
   SINKFLEX_ENGINE_NOT_FINITE:
-    'Gradients or logits are infinite or NaN. A refused optimizerStep changed nothing: zeroGradients, and look at the loss or the learning rate. Generation: restore an earlier version.',
+    'Gradients or logits are infinite or NaN: lower the learning rate (actor.optim.lr, sft.lr), or check the checkpoint that the weights come from (model.path, --resume). A refused optimizerStep changed nothing: zeroGradients first. Generation: restore an earlier version.',
   SINKFLEX_SEQUENCE_CLOSED: 'The sequence was closed, or never opened: openSequence gives a new one.',
   SINKFLEX_SEQUENCE_BUSY: 'A sequence takes one generate at a time: await the previous one.',
   SINKFLEX_INTERNAL: 'A bug in SinkFlex: please report it with the message.',
@@ -66,7 +66,10 @@ export function fromNative(e: unknown): unknown {
   if (!(e instanceof Error) || isSinkflexError(e)) return e;
   const code: unknown = (e as Error & { code?: unknown }).code;
   if (typeof code !== 'string' || !code.startsWith('SINKFLEX_')) return e;
-  const error = new SinkflexError(code as `SINKFLEX_${string}`, e.message);
+  // Met in the middle of a run, far from the setting that is behind it.
+  const advice =
+    code === 'SINKFLEX_ENGINE_NOT_FINITE' ? '; lower the learning rate, or check the checkpoint that the weights come from' : '';
+  const error = new SinkflexError(code as `SINKFLEX_${string}`, e.message + advice);
   Error.captureStackTrace?.(error, fromNative);
   return error;
 }
