@@ -89,7 +89,9 @@ const UNITS: Record<string, number> = { us: 1e-3, ms: 1, s: 1e3 };
 
 function readNumber(text: string, written: string, name: string): number {
   const match = /^(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s)?$/.exec(written);
-  if (!match || (name === 'sigma' && match[2])) throw syntax(text, `"${written}" is not a value for ${name}`);
+  if (!match && /^-\s*[\d.]/.test(written)) throw syntax(text, `"${written}" is below 0`);
+  if (name === 'sigma' && (!match || match[2])) throw syntax(text, `"${written}" is not a sigma: a number without a unit, such as 1.0`);
+  if (!match) throw syntax(text, `"${written}" is not a time: a number with us, ms or s, such as 50ms`);
   return Number(match[1]) * UNITS[match[2] ?? 'ms']!;
 }
 

@@ -69,7 +69,7 @@ function words(s: JsonSchema): string {
     case 'object':
       return 'mapping';
     default:
-      return 'text';
+      return typeof s.minLength === 'number' ? 'text (not empty)' : 'text';
   }
 }
 

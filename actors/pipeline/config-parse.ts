@@ -7,7 +7,7 @@ import { environmentNames } from '../environment/index.ts';
 import { didYouMean } from '../errors.ts';
 import { advantageEstimatorNames, policyLossNames } from '../trainer/index.ts';
 import { settings } from './config-describe.ts';
-import { TrainingConfig } from './config-schema.ts';
+import { MAX_STEP_SAMPLES, TrainingConfig } from './config-schema.ts';
 import { importModule } from './module.ts';
 
 /** Settings from one place. `values` may be nested (`{ rollout: { n: 4 } }`), dotted (`{ 'rollout.n': 4 }`) or a mixture. */
@@ -49,12 +49,12 @@ const OPEN = ['env.options'];
 export function parseConfig(layers: readonly ConfigLayer[]): TrainingConfig {
   const known = new Map(settings().map((s) => [s.key, s]));
   const sections = new Set([...known.keys()].flatMap((k) => prefixes(k)));
-  const merged = new Map<string, { value: unknown; source: string }>();
+  const merged = new Map<string, { value: unknown; source: string; layer: number }>();
   const problems: string[] = [];
-  for (const { source, values } of layers) {
+  for (const [layer, { source, values }] of layers.entries()) {
     for (const [raw, value] of flatten(values)) {
       const key = canonical(raw);
-      if (known.has(key) || OPEN.some((o) => key.startsWith(`${o}.`))) merged.set(key, { value, source });
+      if (known.has(key) || OPEN.some((o) => key.startsWith(`${o}.`))) merged.set(key, { value, source, layer });
       else if (sections.has(key))
         problems.push(`${raw} = ${show(value)} (${source}): is a group of settings, such as ${key}.${child(key, known.keys())}`);
       else problems.push(`${raw} (${source}): unknown setting${suggestion(key, [...known.keys(), ...sections])}`);
@@ -71,6 +71,10 @@ export function parseConfig(layers: readonly ConfigLayer[]): TrainingConfig {
     }
     throw new ConfigError([...new Set(problems)]);
   }
+  const { data } = parsed.data;
+  // A smaller val_size over an earlier layer's val_interim_size lowers it; both from one place, or the latter later, contradict.
+  const interim = merged.get('data.val_interim_size')?.layer ?? -1;
+  if (interim < (merged.get('data.val_size')?.layer ?? -1)) data.val_interim_size = Math.min(data.val_interim_size, data.val_size);
   problems.push(...contradictions(parsed.data));
   if (problems.length > 0) throw new ConfigError(problems);
   return parsed.data;
@@ -168,7 +172,13 @@ function settingOf(path: readonly PropertyKey[], known: ReadonlyMap<string, unkn
 
 const child = (group: string, keys: Iterable<string>): string =>
   [...keys].find((k) => k.startsWith(`${group}.`))?.slice(group.length + 1) ?? '...';
-const show = (value: unknown): string => (value === undefined ? 'nothing' : JSON.stringify(value));
+/** As it would be written, which JSON cannot for all numbers. */
+function show(value: unknown): string {
+  if (value === undefined) return 'nothing';
+  if (Array.isArray(value)) return `[${value.map(show).join(',')}]`;
+  if (typeof value === 'number' && !Number.isFinite(value)) return Number.isNaN(value) ? '.nan' : value > 0 ? '.inf' : '-.inf';
+  return JSON.stringify(value);
+}
 
 /** First a slip in the whole key, then the right last name in the wrong group. */
 function suggestion(key: string, known: readonly string[]): string {
@@ -220,6 +230,16 @@ function contradictions(c: TrainingConfig): string[] {
   if (actor.ppo_mini_batch_size !== null && data.train_batch_size % actor.ppo_mini_batch_size !== 0) {
     wrong.push(
       `actor.ppo_mini_batch_size = ${actor.ppo_mini_batch_size} prompts: must divide data.train_batch_size = ${data.train_batch_size} prompts`,
+    );
+  }
+  if (data.val_interim_size > data.val_size) {
+    wrong.push(
+      `data.val_interim_size = ${data.val_interim_size}: at most data.val_size = ${data.val_size}, of which it is the first tasks`,
+    );
+  }
+  if (data.train_batch_size * rollout.n > MAX_STEP_SAMPLES) {
+    wrong.push(
+      `data.train_batch_size = ${data.train_batch_size} prompts: times rollout.n = ${rollout.n} samples at most ${MAX_STEP_SAMPLES} episodes a step`,
     );
   }
   if (rollout.n < 2 && ['grpo', 'rloo'].includes(algorithm.adv_estimator)) {

@@ -5,7 +5,12 @@ import { parseLatency } from '../environment/index.ts';
 
 const count = () => z.int().min(1);
 const positive = () => z.number().gt(0);
+/** AdamW moves every weight by up to this much a step: above 1 no model survives it. */
+const learningRate = () => z.number().gt(0).max(1);
 const fraction = () => z.number().min(0).max(1);
+
+/** Episodes of one training step, all of which are held in memory. */
+export const MAX_STEP_SAMPLES = 65536;
 
 /** One setting: its allowed values, default, unit ('' for none) and description. */
 function key<T extends z.ZodType>(allowed: T, standard: z.input<T>, unit: string, description: string) {
@@ -48,7 +53,7 @@ export const TrainingConfig = z.strictObject({
       'path',
       'module that registers environments (and advantage estimators and policy losses) when it is imported: a path relative to the settings file or the working directory, or a package',
     ),
-    level: key(z.int().min(0).max(9), 3, '', 'difficulty of the generated tasks'),
+    level: key(z.int().min(1).max(9), 3, '', 'difficulty of the generated tasks; desk has 1 to 4'),
     num_actors: key(count(), 1, 'actors', 'environment actors; episodes are dealt out over them'),
     max_turns: key(count(), 24, 'turns', 'assistant turns an episode may take before it is truncated'),
     latency: key(
@@ -60,9 +65,14 @@ export const TrainingConfig = z.strictObject({
     options: key(z.record(z.string(), z.unknown()), {}, '', 'further options passed to the environment as they are'),
   }),
   data: section({
-    train_batch_size: key(count(), 32, 'prompts', 'prompts (groups) of one training step'),
+    train_batch_size: key(count(), 32, 'prompts', `prompts (groups) of one training step; times rollout.n at most ${MAX_STEP_SAMPLES}`),
     val_size: key(count(), 400, 'tasks', 'held-out tasks of the first and the last validation'),
-    val_interim_size: key(count(), 100, 'tasks', 'held-out tasks (the first of the same set) of the validations in between'),
+    val_interim_size: key(
+      count(),
+      100,
+      'tasks',
+      'held-out tasks (the first of the same set) of the validations in between; at most val_size, and a smaller val_size alone lowers it',
+    ),
   }),
   model: section({
     path: key(
@@ -73,7 +83,7 @@ export const TrainingConfig = z.strictObject({
     ),
     hidden_size: key(count(), 96, '', 'width of the residual stream'),
     intermediate_size: key(count(), 96, '', 'inner width of one expert'),
-    num_hidden_layers: key(count(), 3, 'layers', 'layers; sliding-window and full attention alternate'),
+    num_hidden_layers: key(count().max(1024), 3, 'layers', 'layers; sliding-window and full attention alternate'),
     first_layer_type: key(
       z.enum(['full_attention', 'sliding_attention']),
       'full_attention',
@@ -104,13 +114,13 @@ export const TrainingConfig = z.strictObject({
     top_k: key(z.int().min(-1), -1, 'tokens', 'tokens kept; -1 keeps all'),
     num_actors: key(count().nullable(), null, 'actors', 'rollout actors; null fits the machine'),
     threads: key(count().nullable(), null, 'threads', 'engine threads of one rollout actor; null fits the machine'),
-    max_num_seqs: key(count(), 128, 'sequences', 'episodes one rollout actor runs at once'),
+    max_num_seqs: key(count().max(65536), 128, 'sequences', 'episodes one rollout actor runs at once'),
     max_model_len: key(z.int().min(16), 512, 'tokens', 'longest whole conversation; an episode that reaches it ends as length'),
     max_tokens_per_turn: key(count(), 24, 'tokens', 'longest single reply of the policy'),
   }),
   actor: section({
     optim: section({
-      lr: key(positive(), 3e-4, '', 'learning rate after warm-up'),
+      lr: key(learningRate(), 3e-4, '', 'learning rate after warm-up'),
       lr_warmup_steps: key(z.int().min(0), 10, 'steps', 'linear warm-up'),
       lr_scheduler_type: key(z.enum(['constant', 'linear', 'cosine']), 'constant', '', 'course of the learning rate after warm-up'),
       min_lr_ratio: key(fraction(), 0.1, '', 'learning rate at the last step, as a share of lr (linear and cosine)'),
@@ -199,7 +209,7 @@ export const TrainingConfig = z.strictObject({
   sft: section({
     total_steps: key(z.int().min(0), 480, 'steps', 'steps of the supervised warm start; 0 skips it'),
     train_batch_size: key(count(), 48, 'episodes', 'demonstrations of one step'),
-    lr: key(positive(), 2e-3, '', 'learning rate after warm-up; falls linearly to a tenth'),
+    lr: key(learningRate(), 2e-3, '', 'learning rate after warm-up; falls linearly to a tenth'),
     lr_warmup_steps: key(z.int().min(0), 30, 'steps', 'linear warm-up'),
     weight_decay: key(z.number().min(0), 0.01, '', 'decoupled weight decay'),
     demonstrations: key(count(), 4000, 'episodes', 'episodes of the erring expert'),

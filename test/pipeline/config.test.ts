@@ -65,6 +65,42 @@ t.test('all that is wrong is said at once, with the key, the value, its place an
     ).join('\n'),
     /num_key_value_heads[\s\S]*head_dim = 7[\s\S]*mini_batch_size[\s\S]*rollout\.n = 1/,
   );
+  t.same(
+    problems(() =>
+      parseConfig([
+        parseOverrides([
+          'actor.optim.lr=.nan',
+          'sft.lr=1e3',
+          'actor.optim.betas=[0.9, -.inf]',
+          "output=''",
+          'env.level=0',
+          'env.latency=fixed(-5ms)',
+          'rollout.max_num_seqs=70000',
+          'model.num_hidden_layers=1e9',
+        ]),
+      ]),
+    ).map((p) => p.replace(' (command line)', '')),
+    [
+      'output = "": allowed: text (not empty) or null',
+      'env.level = 0: allowed: whole number >= 1 and <= 9',
+      'env.latency = "fixed(-5ms)": cannot read the latency "fixed(-5ms)": "-5ms" is below 0',
+      'model.num_hidden_layers = 1000000000: allowed: whole number >= 1 and <= 1024',
+      'rollout.max_num_seqs = 70000: allowed: whole number >= 1 and <= 65536',
+      'actor.optim.lr = .nan: allowed: number > 0 and <= 1',
+      'actor.optim.betas = [0.9,-.inf]: allowed: [number >= 0 and < 1, number >= 0 and < 1]',
+      'sft.lr = 1000: allowed: number > 0 and <= 1',
+    ],
+  );
+  t.match(
+    problems(() => parseConfig([parseOverrides(['data.val_size=10', 'data.val_interim_size=11', 'data.train_batch_size=9000'])])),
+    [/val_interim_size = 11: at most data\.val_size = 10/, /train_batch_size = 9000 prompts: times rollout\.n = 8 samples at most 65536/],
+  );
+  t.equal(
+    parseConfig([{ source: 'saved', values: { data: { val_size: 400, val_interim_size: 100 } } }, parseOverrides(['data.val_size=10'])])
+      .data.val_interim_size,
+    10,
+    'a smaller val_size alone lowers it',
+  );
   t.match(
     problems(() => parseOverrides(['--fast', 'rollout.n'])),
     [/expected key=value/, /expected key=value/],
