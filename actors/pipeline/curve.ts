@@ -94,12 +94,14 @@ function drawSeries(s: CurveSeries, px: (x: number) => number, py: (y: number) =
     );
   }
   const [first, last] = [points[0], points.at(-1)];
+  // Below its point, where a rising curve leaves room; above it where the axis would be in the way.
+  const besides = (y: number) => (y + 18 > BOX.bottom - 4 ? y - 10 : y + 18);
   if (!s.faint && first && last && first !== last) {
     out.push(
-      text(px(first.x) + 9, py(first.score.mean) + 18, first.score.mean.toFixed(2), `fill="${s.color}" font-weight="600" ${HALO}`),
+      text(px(first.x) + 9, besides(py(first.score.mean)), first.score.mean.toFixed(2), `fill="${s.color}" font-weight="600" ${HALO}`),
       text(
         px(last.x) - 9,
-        py(last.score.mean) + 18,
+        besides(py(last.score.mean)),
         last.score.mean.toFixed(2),
         `text-anchor="end" fill="${s.color}" font-weight="600" ${HALO}`,
       ),
