@@ -160,6 +160,7 @@ export class Recorder {
     this.folder.flushActors();
     this.#metrics.close();
     await this.#trajectories.close();
+    this.folder.sweep();
   }
 
   #records(): MetricRecord[] {

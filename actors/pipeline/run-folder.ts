@@ -5,6 +5,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { parse, stringify } from 'yaml';
+import { sweepCheckpoints } from '../trainer/index.ts';
 import { type ConfigLayer, settings, type TrainingConfig } from './config.ts';
 import { atomicWrite, ioError, RunFolderError } from './run-folder-io.ts';
 
@@ -59,7 +60,9 @@ export class RunFolder {
       throw new RunFolderError('SINKFLEX_RESUME', `${path} is not a run folder (no config.yaml in ${folder}); give one of runs/`, { path });
     }
     for (const name of FOLDERS) mkdirSync(join(folder, name), { recursive: true });
-    return new RunFolder(folder);
+    const opened = new RunFolder(folder);
+    opened.sweep();
+    return opened;
   }
 
   /** The settings an earlier run was made with, as a layer below new ones. */
@@ -109,6 +112,11 @@ export class RunFolder {
       .sort((a, b) => a - b);
   }
 
+  /** Takes away what killed processes left half-written. */
+  sweep(): void {
+    sweepCheckpoints(this.file('checkpoints'));
+  }
+
   /** Removes all but the newest `keep` checkpoints, and what a crash left half-written. */
   pruneCheckpoints(keep: number): void {
     const kept = new Set(
@@ -119,6 +127,7 @@ export class RunFolder {
     for (const name of readdirSync(this.file('checkpoints'))) {
       if (name.startsWith('step-') && !kept.has(name)) rmSync(this.file('checkpoints', name), { recursive: true, force: true });
     }
+    this.sweep();
   }
 
   writeConfig(config: TrainingConfig, preset: string): void {

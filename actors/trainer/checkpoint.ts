@@ -4,8 +4,20 @@
  *   optimizer.safetensors                         AdamW moments and step
  *   trainer.json                                  step, lineage, version, data cursor, ledger, and what the pipeline adds
  */
-import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { os } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import type { LedgerSnapshot } from '../trajectory/index.ts';
 
@@ -50,6 +62,27 @@ export async function writeCheckpoint(
     rmSync(temporary, { recursive: true, force: true });
     throw e;
   }
+}
+
+/** Takes away what killed processes left half-written beside the checkpoints of a folder. */
+export function sweepCheckpoints(folder: string): void {
+  for (const name of existsSync(folder) ? readdirSync(folder) : []) {
+    const found = /^\.(.+)\.tmp-(\d+)(\.old)?$/.exec(name);
+    if (!found || isRunning(Number(found[2]))) continue;
+    const place = join(folder, found[1]!);
+    // Killed between the two renames that replace a checkpoint: the old one is whole, and goes back.
+    if (found[3] && !existsSync(place)) renameSync(join(folder, name), place);
+    else rmSync(join(folder, name), { recursive: true, force: true });
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+  } catch (e) {
+    return (e as NodeJS.ErrnoException).code === 'EPERM';
+  }
+  return os.processState(pid) !== 'Z';
 }
 
 export function readCheckpoint(dir: string): CheckpointState {

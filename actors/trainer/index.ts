@@ -8,7 +8,7 @@ export {
   registerAdvantageEstimator,
 } from './advantages.ts';
 export { type AggregationMode, aggregationModes } from './aggregation.ts';
-export { type CheckpointState, modelFolder, readCheckpoint } from './checkpoint.ts';
+export { type CheckpointState, modelFolder, readCheckpoint, sweepCheckpoints } from './checkpoint.ts';
 export { type KlEstimator, klDerivative, klValue } from './kl.ts';
 export { type Correction, corrections, importanceWeight } from './off-policy.ts';
 export { type PolicyLoss, type PolicyLossOptions, policyLoss, policyLossNames, registerPolicyLoss } from './policy-losses.ts';

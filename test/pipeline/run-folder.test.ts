@@ -1,5 +1,6 @@
 // The run folder: creation and its refusals, checkpoints, actors.json, the curve and the transcripts.
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { parseConfig, parseOverrides } from '../../actors/pipeline/config.ts';
@@ -69,6 +70,19 @@ t.test('checkpoints are listed when whole, and only the newest are kept', async 
   const folder = RunFolder.create({ config: configFor(join(t.testdir(), 'run')), preset: 'tiny' });
   for (const step of [0, 25, 50, 100]) mkdirSync(folder.checkpoint(step));
   mkdirSync(`${folder.checkpoint(125)}.tmp-1`);
+  const { pid: dead } = spawnSync(process.execPath, ['--version']);
+  const left = (step: string, pid: number) => folder.file('checkpoints', `.step-${step}.tmp-${pid}`);
+  for (const path of [left('0000000125', dead), `${left('0000000100', dead)}.old`, `${left('0000000075', dead)}.old`]) mkdirSync(path);
+  mkdirSync(left('0000000150', process.pid));
+  RunFolder.open(folder.path);
+  t.same(
+    readdirSync(folder.file('checkpoints')).filter((name) => name.startsWith('.')),
+    [`.step-0000000150.tmp-${process.pid}`],
+    'of a dead process nothing is left but the checkpoint that it was replacing',
+  );
+  t.ok(existsSync(folder.checkpoint(75)));
+  rmdirSync(folder.checkpoint(75));
+  rmdirSync(left('0000000150', process.pid));
   t.same(folder.checkpoints(), [0, 25, 50, 100]);
   folder.pruneCheckpoints(2);
   t.same(readdirSync(folder.file('checkpoints')), ['step-0000000050', 'step-0000000100']);
@@ -126,6 +140,15 @@ t.test('the curve is well-formed and shows what it was given', async (t) => {
   t.notMatch(svg, /NaN|undefined|Infinity/);
   t.equal((svg.match(/<circle [^>]*r="4"[^>]*><title>/g) ?? []).length, 2);
   for (const label of ['GRPO step', 'score (share of tasks)', 'expert', 'validation', '>0.80<', '>120<']) t.ok(svg.includes(label), label);
+  const low = drawCurve({
+    title: '',
+    xLabel: '',
+    yLabel: '',
+    series: [{ label: 'v', color: '#000', points: [0, 9].map((x) => ({ x, score: wilson(x === 0 ? 0 : 12, 400) })) }],
+  });
+  const bottom = Number(/<path d="M68 64V(\d+)H/.exec(low)![1]);
+  const values = [...low.matchAll(/<text x="[\d.]+" y="([\d.]+)"[^>]*font-weight="600" paint[^>]*>0\.0/g)].map((m) => Number(m[1]));
+  t.ok(values.length === 2 && values.every((y) => y < bottom - 3), `values at ${values}, the axis at ${bottom}`);
   const open = [...svg.matchAll(/<(\w+)(?: [^>]*[^/>])?>/g)].map((m) => m[1]);
   const closed = [...svg.matchAll(/<\/(\w+)>/g)].map((m) => m[1]);
   t.same(open.sort(), closed.sort(), 'every element that opens closes');
