@@ -43,6 +43,7 @@ const USER_CODES: ReadonlySet<string> = new Set([
   'SINKFLEX_CHECKPOINT_MISSING',
   'SINKFLEX_CHECKPOINT_CORRUPT',
   'SINKFLEX_CHECKPOINT_TENSOR',
+  'SINKFLEX_TOKENIZER',
 ]);
 
 /** What plain errors of the operating system mean to a user. */
@@ -66,7 +67,7 @@ export function explain(error: unknown, debug = false): Explanation {
     return { text: `SINKFLEX_DISK_FULL: ${(error as Error).message}: ${advice}${stack}`, exitCode: 2 };
   }
   if (isSinkflexError(error)) {
-    if (error.code === 'SINKFLEX_ABORTED') return { text: `stopped${stack}`, exitCode: 130 };
+    if (error.code === 'SINKFLEX_ABORTED') return { text: `${error.message}${stack}`, exitCode: 130 };
     const user = USER_CODES.has(error.code);
     const where = user || debug ? '' : '\nThis is a failure, not a wrong setting; --debug shows where it happened.';
     return { text: `${error.code}: ${error.message}${where}${stack}`, exitCode: user ? 2 : 1 };

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { Command } from 'commander';
 import { type ConfigLayer, loadConfig, parseOverrides, RunFolder, type TrainingConfig, train } from '../actors/index.ts';
+import { isSinkflexError, SinkflexError } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
 import { resultLine } from './report.ts';
@@ -55,6 +56,10 @@ async function evaluate(target: string, words: readonly string[], o: EvaluateOpt
       ];
       process.stdout.write(`\n${table(rows, { indent: '  ' })}\n`);
     }
+  } catch (error) {
+    // Nobody goes on with an evaluation.
+    if (isSinkflexError(error) && error.code === 'SINKFLEX_ABORTED') throw new SinkflexError(error.code, 'the evaluation was stopped');
+    throw error;
   } finally {
     display.close();
     stop.dispose();

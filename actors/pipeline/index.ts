@@ -1,4 +1,5 @@
 /** The pipeline: settings, the run, its record. */
+export { shellWord } from './advice.ts';
 export { type PlannedActor, planPlacement } from './cast.ts';
 export * from './config.ts';
 export { type CurveSeries, drawCurve, PALETTE } from './curve.ts';

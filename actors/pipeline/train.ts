@@ -6,6 +6,7 @@ import { entry } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import { Chat } from '../language/index.ts';
 import { readCheckpoint } from '../trainer/index.ts';
+import { stopped, withAdvice } from './advice.ts';
 import { scoreBaselines } from './baselines.ts';
 import { actorRecords, castReady, spawnCast } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
@@ -32,12 +33,11 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   const progress: ProgressListener = options.onProgress ?? (() => {});
   // Ends the run from within as well: whatever fails first is what `train` rejects with.
   const ending = new AbortController();
+  let folder: RunFolder | undefined;
+  let from: string | undefined;
   const aborted = new Promise<never>((_, reject) => {
     const abort = () => {
-      const error = new ActorsError(
-        'SINKFLEX_ABORTED',
-        'the run was stopped; --resume with its run folder goes on from the last checkpoint',
-      );
+      const error = stopped(folder);
       ending.abort(error);
       reject(error);
     };
@@ -49,16 +49,19 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   let recorder: Recorder | undefined;
   let unwatch: (() => void) | undefined;
   try {
-    progress({ kind: 'begin', phase: 'start', total: 0 });
     checkCpu();
     const config = await withModule(settings);
     const chat = new Chat(entry(config.env.name).chat);
     await checkEnvironment(config);
-    const from = config.resume === null ? undefined : checkpointOf(config.resume);
+    if (config.resume !== null) {
+      from = checkpointOf(config.resume);
+      readCheckpoint(from);
+    }
     const model = resolveModel(config, chat, from);
     checkRoom(config, model);
-    const folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
+    folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
     if (from) checkReference(config, folder);
+    progress({ kind: 'begin', phase: 'start', total: 0 });
     recorder = new Recorder(folder, config, chat);
     await init();
     store = WeightStore.create(model);
@@ -97,6 +100,8 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     };
     recorder.result(result);
     return result;
+  } catch (error) {
+    throw withAdvice(error, { checkpoint: from, path: settings.model.path });
   } finally {
     unwatch?.();
     ending.abort(new ActorsError('SINKFLEX_ABORTED', 'the run is over'));
@@ -139,10 +144,7 @@ async function perform(
 /** The checkpoint folder that `resume` names, or the newest one of the run folder that it names. */
 function checkpointOf(path: string): string {
   const full = resolve(path);
-  if (basename(dirname(full)) === 'checkpoints') {
-    readCheckpoint(full);
-    return full;
-  }
+  if (basename(dirname(full)) === 'checkpoints') return full;
   const folder = RunFolder.open(full);
   const newest = folder.checkpoints().at(-1);
   if (newest === undefined) {

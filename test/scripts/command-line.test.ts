@@ -80,6 +80,10 @@ t.test('what the user can put right: one message with the fix, exit code 2, no s
     [['evaluate', 'run'], /SINKFLEX_RESUME: .*config\.yaml is damaged/],
     [['launch', 'tiny', 'env.level=9'], /SINKFLEX_ENVIRONMENT_OPTION: .*level/],
     [['launch', 'tiny', 'env.options={foo: 1}'], /SINKFLEX_ENVIRONMENT_OPTION: .*foo/],
+    [
+      ['launch', 'tiny', 'model.path=nope'],
+      /SINKFLEX_CHECKPOINT_MISSING: .*nope.*a model folder holds config\.json and model\.safetensors/,
+    ],
     [['launch', '--fast'], /unknown option '--fast'/],
     [['lunch'], /unknown command 'lunch'/],
     [['evaluate', 'full'], /SINKFLEX_RESUME/],
@@ -91,7 +95,7 @@ t.test('what the user can put right: one message with the fix, exit code 2, no s
     const { code, out, errors } = await sinkflex(t, words, { cwd });
     t.equal(code, 2, `${words.join(' ')}: ${errors}`);
     t.match(errors, message);
-    t.notMatch(errors + out, /^\s+at .*\(/m, 'no stack');
+    t.notMatch(errors + out, /^\s+at .*\(|start \.\.\./m, 'no stack, and nothing was begun');
   }
   t.same(readdirSync(cwd).sort(), ['bad.yaml', 'file', 'full', 'run'], 'nothing half-written');
   t.notOk(existsSync(join(cwd, 'runs')));

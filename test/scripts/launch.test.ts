@@ -1,7 +1,7 @@
 // The whole job in miniature through the command line: launch, what it leaves, evaluate, resume; and Ctrl-C in the middle of it.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readdirSync, readFileSync, watch } from 'node:fs';
+import { copyFileSync, existsSync, readdirSync, readFileSync, truncateSync, watch } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
@@ -76,6 +76,16 @@ t.test('launch, evaluate, resume', async (t) => {
   const score = await sinkflex(['evaluate', folder, 'data.val_size=8', '--json']);
   t.equal(score.code, 0, score.errors);
   t.match(JSON.parse(score.out) as TrainingResult, { after: { n: 8 }, steps: 0 });
+
+  const checkpoints = join(folder, 'checkpoints');
+  const [older, newest] = readdirSync(checkpoints).sort().slice(-2) as [string, string];
+  for (const file of ['optimizer.safetensors', 'model/model.safetensors', 'model/config.json', 'trainer.json']) {
+    truncateSync(join(checkpoints, newest, file), 100);
+    const damaged = await sinkflex(['launch', '--resume', folder, 'trainer.total_training_steps=7']);
+    t.equal(damaged.code, 2, damaged.errors);
+    t.match(damaged.errors, new RegExp(`SINKFLEX_C.*${newest}.*older.*launch --resume ${join(checkpoints, older)}`), file);
+    copyFileSync(join(checkpoints, older, file), join(checkpoints, newest, file));
+  }
 });
 
 t.test('the same from a program', async (t) => {
@@ -98,8 +108,12 @@ t.test('Ctrl-C ends everything within two seconds, exit code 130', { skip: proce
   const child = spawn(
     process.execPath,
     [entry, 'launch', 'tiny', 'trainer.total_training_steps=1000000', 'trainer.test_freq=0', '--output', folder],
-    { stdio: 'ignore' },
+    { stdio: ['ignore', 'ignore', 'pipe'] },
   );
+  let errors = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    errors += text;
+  });
   const exited = once(child, 'exit');
   // The third step is in the metrics: all actors are at work.
   const deadline = AbortSignal.timeout(40_000);
@@ -112,6 +126,7 @@ t.test('Ctrl-C ends everything within two seconds, exit code 130', { skip: proce
   const began = performance.now();
   child.kill('SIGINT');
   t.same(await exited, [130, null]);
+  t.match(errors, new RegExp(`stopped; the run is in ${folder}, .*step \\d+ with\n +npx sinkflex launch --resume ${folder}`));
   t.ok(performance.now() - began < 2500, `ended after ${Math.round(performance.now() - began)} ms`);
   // Process workers die with their parent; the kernel delivers that at once, their ends may take a moment under load.
   for (const end = performance.now() + 1000; !pids.every(gone) && performance.now() < end; )
