@@ -1,19 +1,20 @@
 // The table at the end of a run: before and after with their intervals, what they are measured against, times, and what to try next.
 import { existsSync } from 'node:fs';
-import { join, relative } from 'node:path';
-import { bestFixedScript, type TrainingResult } from '../actors/index.ts';
+import { join } from 'node:path';
+import { bestFixedScript, shellWord, type TrainingResult } from '../actors/index.ts';
 import { duration, interval, table, thousands } from './text.ts';
 
 export function finalTable(r: TrainingResult): string {
-  const folder = relative(process.cwd(), r.folder) || r.folder;
   const { tasks, n, temperature } = r.validation;
   const best = bestFixedScript(r.baselines);
   const scores: string[][] = [
     ['', `mean@${n}`, '95% interval'],
     ...(r.before === null ? [] : [['before GRPO', r.before.mean.toFixed(3), bracket(r.before)]]),
     ['after GRPO', r.after.mean.toFixed(3), bracket(r.after)],
-    ...r.baselines.filter((b) => b.name === 'do-nothing' || b.name === 'expert').map((b) => [b.name, b.score.toFixed(3), '']),
-    ...(best ? [[`best fixed script (${best.name})`, best.score.toFixed(3), '']] : []),
+    ...r.baselines
+      .filter((b) => b.name === 'do-nothing' || b.name === 'expert')
+      .map((b) => [b.name, b.score.toFixed(3), `on ${tasks} tasks`]),
+    ...(best ? [[`best fixed script (${best.name})`, best.score.toFixed(3), `on ${tasks} tasks`]] : []),
   ];
   const rate = r.seconds.grpo > 0 ? r.tokens / r.seconds.grpo : 0;
   const facts: string[][] = [
@@ -24,7 +25,7 @@ export function finalTable(r: TrainingResult): string {
     ['in all', duration(r.seconds.total)],
     ['model', `${thousands(r.parameters)} parameters`],
     ...(r.restarts > 0 ? [['actor restarts', String(r.restarts)]] : []),
-    ['run folder', folder],
+    ['run folder', r.folder],
   ];
   return [
     '',
@@ -34,20 +35,22 @@ export function finalTable(r: TrainingResult): string {
     table(facts, { indent: '  ' }),
     '',
     'Next',
-    table(nextSteps(r, folder), { indent: '  ' }),
+    table(nextSteps(r), { indent: '  ' }),
     '',
   ].join('\n');
 }
 
-function nextSteps(r: TrainingResult, folder: string): string[][] {
+/** Whole paths: npm runs its scripts in the folder of the package, wherever it was called. */
+function nextSteps(r: TrainingResult): string[][] {
   const transcripts = ['solved', 'failed']
     .map((kind) => join('transcripts', `${kind}.txt`))
-    .filter((file) => existsSync(join(r.folder, file)))
-    .map((file) => join(folder, file))
+    .map((file) => join(r.folder, file))
+    .filter((file) => existsSync(file))
     .join(', ');
+  const folder = shellWord(r.folder);
   return [
     ...(transcripts === '' ? [] : [['see what it does', transcripts]]),
-    ['see how it learned', `${folder}/curve.svg, or: tensorboard --logdir ${folder}/tensorboard`],
+    ['see how it learned', `${join(r.folder, 'curve.svg')}, or: tensorboard --logdir ${shellWord(join(r.folder, 'tensorboard'))}`],
     ['train on', `npm run launch -- --resume ${folder} trainer.total_training_steps=${Math.max(2 * r.steps, r.steps + 100)}`],
     ['measure it again', `npx sinkflex evaluate ${folder} data.val_size=1000`],
     ['several seeds', 'npm run study -- --seeds 5'],

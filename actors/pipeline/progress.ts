@@ -11,6 +11,7 @@ export interface ProgressNumbers {
   /** Last validation score. */
   val?: number;
   loss?: number;
+  /** Tokens of the trained sequences, prompts and observations among them, a second of the whole step. */
   tokensPerSecond?: number;
   /** Mean age of trained tokens, in versions. */
   staleness?: number;
