@@ -24,7 +24,7 @@ export const kernelErrorCodes = {
   SINKFLEX_STORE_TIMEOUT: 'No newer version was published in time: wait longer, or look at the writer.',
   SINKFLEX_STORE_MISMATCH: 'The store holds images of another size than this model configuration: open it with its own address.',
   SINKFLEX_CONFIG_INVALID: 'Correct the key of config.json that the message names.',
-  SINKFLEX_CONFIG_UNSUPPORTED: 'The architecture or option is not implemented: see docs for what is.',
+  SINKFLEX_CONFIG_UNSUPPORTED: 'The engine does not run this architecture or option: Limits in the README says what it runs.',
   SINKFLEX_CHECKPOINT_MISSING: 'The folder lacks a file: a checkpoint has config.json and model.safetensors (or shards with an index).',
   SINKFLEX_CHECKPOINT_CORRUPT: 'The file is not a well-formed safetensors file: copy it again from its source.',
   SINKFLEX_CHECKPOINT_TENSOR:

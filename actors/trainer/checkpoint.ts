@@ -77,12 +77,8 @@ export function sweepCheckpoints(folder: string): void {
 }
 
 function isRunning(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-  } catch (e) {
-    return (e as NodeJS.ErrnoException).code === 'EPERM';
-  }
-  return os.processState(pid) !== 'Z';
+  const state = os.processState(pid);
+  return state !== undefined && state !== 'Z';
 }
 
 export function readCheckpoint(dir: string): CheckpointState {
