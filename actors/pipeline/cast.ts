@@ -46,7 +46,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
   const rollouts = Array.from({ length: placement.rolloutActors }, (_, i) =>
     spawn(RolloutActor, {
       name: `rollout-${i}`,
-      cpus: placement.rolloutThreads,
+      threads: placement.rolloutThreads,
       args: [
         {
           store,
@@ -71,7 +71,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
   );
   const trainer = spawn(TrainerActor, {
     name: 'trainer',
-    cpus: placement.trainerThreads,
+    threads: placement.trainerThreads,
     args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config), fenced: true }],
     imports,
     ...restarts,
@@ -89,7 +89,7 @@ export function spawnReference(
   if (threads === undefined) return undefined;
   return spawn(ReferenceActor, {
     name: 'reference',
-    cpus: threads,
+    threads: threads,
     args: [{ folder, threads, temperature: config.rollout.temperature, microBatchTokens: config.actor.ppo_micro_batch_size_tokens }],
     ...restarts,
   });

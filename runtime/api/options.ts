@@ -1,8 +1,8 @@
 // Checks what a user passes, and fills in defaults. Wrong options fail where they were written, not in a worker.
 import { availableParallelism } from 'node:os';
-import type { ActorSpec } from '../control/index.ts';
+import type { ActorSpec, ResourceRequest } from '../control/index.ts';
 import { RuntimeFailure } from './errors.ts';
-import type { CallOptions, InitOptions, SpawnOptions } from './types.ts';
+import type { CallOptions, InitOptions, PlacementOptions, SpawnOptions } from './types.ts';
 
 function bad(option: string, value: unknown, wanted: string): never {
   throw new RuntimeFailure(
@@ -24,16 +24,25 @@ function ms(option: string, value: number | undefined, fallback: number): number
   return value;
 }
 
-type Checked = Omit<ActorSpec, 'actor' | 'kind' | 'definition' | 'module' | 'exportName' | 'methods' | 'args' | 'name'> & {
+type Checked = Omit<
+  ActorSpec,
+  'actor' | 'kind' | 'definition' | 'module' | 'exportName' | 'methods' | 'args' | 'name' | 'concurrencyGroups'
+> & {
   name: string | undefined;
 };
 
 export function checkSpawn(options: SpawnOptions): Checked {
-  const { name, isolation = 'process', env = {}, imports = [], args } = options;
+  const { name, isolation = 'process', env = {}, imports = [], args, cwd, execArgv = [] } = options;
   if (name !== undefined && !/^[A-Za-z0-9._:/-]{1,128}$/.test(name)) bad('name', name, '1 to 128 characters of A-Z a-z 0-9 . _ : / -');
   if (isolation !== 'process' && isolation !== 'thread' && isolation !== 'shared')
     bad('isolation', isolation, "'process', 'thread' or 'shared'");
   if (Object.keys(env).length > 0 && isolation !== 'process') bad('env', JSON.stringify(env), "left out unless isolation is 'process'");
+  if ((cwd !== undefined || execArgv.length > 0) && isolation !== 'process')
+    bad(cwd === undefined ? 'execArgv' : 'cwd', cwd ?? execArgv.join(' '), "left out unless isolation is 'process'");
+  if (options.onFull !== undefined && options.onFull !== 'wait' && options.onFull !== 'reject')
+    bad('onFull', options.onFull, "'wait' or 'reject'");
+  if (options.lifetime !== undefined && options.lifetime !== 'owned' && options.lifetime !== 'detached')
+    bad('lifetime', options.lifetime, "'owned' or 'detached'");
   if (!Array.isArray(imports) || !imports.every((url) => URL.canParse(url)))
     bad('imports', imports, 'URLs of modules, such as import.meta.url');
   if (args !== undefined && !Array.isArray(args)) bad('args', args, 'an array of constructor arguments');
@@ -42,12 +51,45 @@ export function checkSpawn(options: SpawnOptions): Checked {
     isolation,
     env: { ...env },
     imports: [...imports],
-    cpus: count('cpus', options.cpus, 1, 1),
+    threads: count('threads', options.threads, Math.max(1, Math.floor(options.cpus ?? 1)), 1),
+    request: checkRequest(options),
+    getIfExists: options.getIfExists ?? false,
+    lifetime: options.lifetime ?? 'owned',
+    ...(cwd === undefined ? {} : { cwd }),
+    execArgv: [...execArgv],
+    checkpointIntervalMs: ms('checkpointIntervalMs', options.checkpointIntervalMs, 0),
+    unresponsiveMs: ms('unresponsiveMs', options.unresponsiveMs, 0),
     maxRestarts: count('maxRestarts', options.maxRestarts, 0, 0),
     restartWindowMs: ms('restartWindowMs', options.restartWindowMs, 60_000),
     restartBackoffMs: ms('restartBackoffMs', options.restartBackoffMs, 100),
     maxConcurrency: count('maxConcurrency', options.maxConcurrency, 1, 1),
-    maxPending: count('maxPending', options.maxPending, Number.MAX_SAFE_INTEGER, 0),
+    maxPending: count('maxPending', options.maxPending, 10_000, 0),
+    onFull: options.onFull ?? 'wait',
+  };
+}
+
+function amount(option: string, value: unknown): number {
+  if (typeof value !== 'number' || !Number.isFinite(value) || value < 0 || Math.abs(value * 10_000 - Math.round(value * 10_000)) > 1e-6)
+    bad(option, value, 'a number of at least 0, in steps of 0.0001');
+  return value;
+}
+
+/** What a spawn, a task or a bundle asks of a node. */
+export function checkRequest(options: PlacementOptions): ResourceRequest {
+  const resources: Record<string, number> = {};
+  for (const [key, value] of Object.entries(options.resources ?? {})) {
+    if (key === 'cpus' || key === 'gpus' || key === 'memory') bad('resources', key, `other names; ${key} has an option of its own`);
+    resources[key] = amount(`resources.${key}`, value);
+  }
+  for (const key of ['cpus', 'gpus', 'memory'] as const) if (options[key] !== undefined) resources[key] = amount(key, options[key]);
+  const { strategy = 'hybrid', labels = {}, placementGroup, bundle } = options;
+  if (strategy !== 'hybrid' && strategy !== 'spread' && typeof strategy?.node !== 'string')
+    bad('strategy', JSON.stringify(strategy), "'hybrid', 'spread' or { node }");
+  return {
+    resources,
+    labels: { ...labels },
+    strategy: typeof strategy === 'string' ? strategy : { node: strategy.node, soft: strategy.soft ?? false },
+    ...(placementGroup === undefined ? {} : { group: placementGroup.id, bundle: bundle ?? -1 }),
   };
 }
 
@@ -57,7 +99,7 @@ export function checkCall(options: CallOptions): CallOptions {
   return options;
 }
 
-export function checkInit(options: InitOptions): Required<Omit<InitOptions, 'onOutput'>> {
+export function checkInit(options: InitOptions): Required<Pick<InitOptions, 'cpus' | 'sharedWorkers' | 'maxInFlightBytes'>> {
   return {
     cpus: count('cpus', options.cpus, availableParallelism(), 1),
     sharedWorkers: count('sharedWorkers', options.sharedWorkers, 1, 1),

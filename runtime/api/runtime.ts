@@ -159,7 +159,18 @@ export function spawn<C extends ActorClass>(
     held.set(actor, refs);
     for (const ref of refs) if (ref.borrowed === undefined) here.lend(ref, KEPT);
   }
-  const spec: ActorSpec = { ...checked, actor, name, kind, definition: id, module, exportName: kind, methods: [...methods], args };
+  const spec: ActorSpec = {
+    ...checked,
+    actor,
+    name,
+    kind,
+    definition: id,
+    module,
+    exportName: kind,
+    methods: [...methods],
+    concurrencyGroups: {},
+    args,
+  };
   here.link.send({ t: 'spawn', spec });
   return makeHandle(here.client(actor, name), kind, methods) as unknown as ActorHandle<ActorDefinition<C>>;
 }
@@ -282,7 +293,8 @@ export function currentActor<T = object>(): CurrentActor<T> {
     name: actor.name,
     kind: actor.kind,
     incarnation: actor.incarnation,
-    cpus: actor.cpus,
+    threads: actor.threads,
+    gpuIds: [],
     self: makeHandle(session().client(actor.id, actor.name), actor.kind, actor.methods) as unknown as ActorHandle<T>,
     signal,
   };

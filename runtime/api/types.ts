@@ -55,15 +55,46 @@ export type AnyHandle = { readonly [handleBrand]: unknown };
 
 export type Isolation = 'process' | 'thread' | 'shared';
 
-export interface SpawnOptions<Args extends readonly unknown[] = readonly unknown[]> {
+/** What an actor, a bundle or a task reserves. Fractions count to 1/10000. */
+export interface ResourceOptions {
+  /** Processors reserved; default 0: an actor that reserves nothing is always placed. */
+  cpus?: number;
+  /** GPUs reserved; whole ones are assigned by number (`currentActor().gpuIds`). */
+  gpus?: number;
+  /** Bytes reserved, and the limit of the process: the actor that goes beyond it is ended, with `outOfMemory` in its death. */
+  memory?: number;
+  /** Any other amounts that nodes declare. */
+  resources?: Record<string, number>;
+}
+
+/** Where something may be placed. */
+export interface PlacementOptions extends ResourceOptions {
+  /** Labels that the node must have: `{ zone: 'a', disk: '!hdd', kind: 'in(x,y)', tier: '!in(z)' }`. */
+  labels?: Record<string, string>;
+  /**
+   * `hybrid` (default): fill nodes up to half, then the least used. `spread`: the least used. `{ node }`: that one only, with `soft` any
+   * other if it is gone or full.
+   */
+  strategy?: 'hybrid' | 'spread' | { node: string; soft?: boolean };
+  /** Take the resources from this group's bundle instead of from a node. */
+  placementGroup?: { readonly id: string };
+  /** Which bundle of the group; default the first with room. */
+  bundle?: number;
+}
+
+export interface SpawnOptions<Args extends readonly unknown[] = readonly unknown[]> extends PlacementOptions {
   /** Constructor arguments; every incarnation gets the same. */
   args?: Args;
   /** Unique in the run; default `<kind>-<id>`. */
   name?: string;
+  /** With `name`: answer the living actor of that name and definition if there is one. Atomic in the run. */
+  getIfExists?: boolean;
+  /** `owned` (default): ends with the actor or driver that spawned it. `detached`: ends with the cluster (needs a head of its own). */
+  lifetime?: 'owned' | 'detached';
   /** `process` (default): a process of its own. `thread`: a thread of this process. `shared`: one of many light actors in a worker process. */
   isolation?: Isolation;
-  /** Threads that the actor's native work may use; actors read it as `currentActor().cpus`. Default 1. */
-  cpus?: number;
+  /** Threads that the actor's native work may use; actors read it as `currentActor().threads`. Default: `cpus` rounded down, at least 1. */
+  threads?: number;
   /** Restarts within restartWindowMs before the actor is given up. Default 0. */
   maxRestarts?: number;
   restartWindowMs?: number;
@@ -71,10 +102,20 @@ export interface SpawnOptions<Args extends readonly unknown[] = readonly unknown
   restartBackoffMs?: number;
   /** Async methods that may be under way at once. Default 1: one call ends before the next starts. */
   maxConcurrency?: number;
-  /** Calls that may wait in the mailbox; more reject with ActorBusyError. Default: no bound. */
+  /** Calls of one caller that may wait in the mailbox. Default 10,000. */
   maxPending?: number;
+  /** What happens to calls beyond maxPending. `wait` (default): they wait at the caller. `reject`: they fail at once with ActorBusyError. */
+  onFull?: 'wait' | 'reject';
   /** Environment variables on top of the driver's (process isolation only). */
   env?: Record<string, string>;
+  /** Working directory (process isolation only); default the driver's. */
+  cwd?: string;
+  /** Node flags on top of the driver's (process isolation only), such as `--max-old-space-size=4096`. */
+  execArgv?: readonly string[];
+  /** Saves what the actor's checkpoint() answers this often; the next incarnation's restore() gets the last one. Default: only at drain. */
+  checkpointIntervalMs?: number;
+  /** Ends an incarnation whose event loop was blocked, or whose process was stopped, for so long. Default: it is only reported. */
+  unresponsiveMs?: number;
   /** URLs of modules that the worker imports before the actor is constructed: those that register what its arguments name. */
   imports?: readonly string[];
 }
@@ -83,11 +124,39 @@ export interface CallOptions {
   /** Deadline of each call made through the handle; calls nested in it inherit what is left. */
   timeoutMs?: number;
   signal?: AbortSignal;
+  /**
+   * How often a call is executed again after its actor died under it; waiting for the next incarnation costs nothing. Default 0: at most
+   * once. Each retry carries the same idempotency key: what an incarnation has answered already is not run again.
+   */
+  maxRetries?: number;
+  /** Also retry errors that the method throws: those for which this is true. */
+  retryOn?: (error: Error) => boolean;
+  /** Run in this concurrency group of the actor, whatever its definition says. */
+  concurrencyGroup?: string;
+  /** Streaming methods: items that may be under way before the actor waits for the reader. Default 64. */
+  streamWindow?: number;
 }
 
 export interface InitOptions {
-  /** Processors that actors may count on; default all. Reported only; placement does not limit by it. */
+  /** Processors of this node for placement; default all. */
   cpus?: number;
+  gpus?: number;
+  /** Bytes of memory of this node for placement; default what is available. */
+  memory?: number;
+  /** Other amounts that this node has. */
+  resources?: Record<string, number>;
+  /** Labels of this node, for selectors. */
+  labels?: Record<string, string>;
+  /** Folder of a running head on this host (`sinkflex head`); default: head and agent live in this process and end with it. */
+  address?: string;
+  /** Shared memory for large values, bytes; default 30 % of the machine's. Beyond 80 % of it, values that nobody reads go to disk. */
+  objectStoreMemory?: number;
+  /** Where values go that have no room in memory; default the run's folder. */
+  spillFolder?: string;
+  /** Idle workers kept ready, so that spawn need not start one. Default: one process once the first process actor was spawned. */
+  warmWorkers?: { process?: number; thread?: number };
+  /** Record the start and end of every call, for `timeline`. Costs about half a microsecond a call. Default false. */
+  timeline?: boolean;
   /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
   sharedWorkers?: number;
   /** Unanswered bytes on one channel before calls reject with ActorBusyError. Default 1 GiB. */
@@ -110,7 +179,11 @@ export interface ActorInfo {
   isolation: Isolation;
   pid: number | undefined;
   incarnation: number;
-  state: 'starting' | 'alive' | 'restarting' | 'stopping' | 'dead';
+  /** `pending`: no node has room; explain() says why. */
+  state: 'pending' | 'starting' | 'alive' | 'restarting' | 'stopping' | 'dead';
+  /** Of its worker: `blocked` when its event loop does not turn, `stopped` when the kernel has stopped the process. */
+  health: 'ok' | 'blocked' | 'stopped';
+  node: string;
   restarts: number;
   /** Why the last incarnation ended. */
   cause?: string;
@@ -120,7 +193,10 @@ export interface CurrentActor<T = object> {
   readonly name: string;
   readonly kind: string;
   readonly incarnation: number;
-  readonly cpus: number;
+  /** Threads that its native work may use. */
+  readonly threads: number;
+  /** Numbers of the GPUs that were assigned to it. */
+  readonly gpuIds: readonly number[];
   /** A handle of this actor, to give to others. */
   readonly self: ActorHandle<T>;
   /** Aborts when the call under way is aborted or past its deadline, and when the actor is stopped. */

@@ -2,6 +2,17 @@
 import type { Isolation } from '../api/types.ts';
 import type { ErrorData } from '../wire/index.ts';
 
+/** What placement must satisfy. Plain data. */
+export interface ResourceRequest {
+  /** cpus, gpus, memory (bytes) and custom amounts, in steps of 0.0001. */
+  resources: Record<string, number>;
+  labels: Record<string, string>;
+  strategy: 'hybrid' | 'spread' | { node: string; soft: boolean };
+  /** Placement group to take them from, and which bundle (-1: any). */
+  group?: string;
+  bundle?: number;
+}
+
 /** Everything an agent needs to start any incarnation of an actor. Plain data. */
 export interface ActorSpec {
   actor: number;
@@ -15,12 +26,24 @@ export interface ActorSpec {
   methods: string[];
   args: { header: Uint8Array; sections: Uint8Array };
   isolation: Isolation;
-  cpus: number;
+  request: ResourceRequest;
+  getIfExists: boolean;
+  lifetime: 'owned' | 'detached';
+  threads: number;
   maxRestarts: number;
   restartWindowMs: number;
   restartBackoffMs: number;
   maxConcurrency: number;
   maxPending: number;
+  onFull: 'wait' | 'reject';
+  /** Name -> how many of its calls may be under way at once, and which methods are in it. */
+  concurrencyGroups: Record<string, { maxConcurrency: number; methods: string[] }>;
+  cwd?: string;
+  execArgv: string[];
+  /** 0: only at drain. */
+  checkpointIntervalMs: number;
+  /** 0: only reported. */
+  unresponsiveMs: number;
   env: Record<string, string>;
   /** URLs of modules to import before the constructor runs; like `module`, only ever from the spawning program. */
   imports: string[];

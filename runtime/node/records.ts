@@ -60,6 +60,8 @@ export function infoOf(actor: ActorRecord): ActorInfo {
     pid: worker?.carrier.pid,
     incarnation: life.incarnation,
     state: life.status,
+    health: 'ok',
+    node: 'local',
     restarts: life.restarts,
     ...(death === undefined ? {} : { cause: describeDeath(death) }),
   };

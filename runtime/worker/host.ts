@@ -104,8 +104,8 @@ export class ActorHost implements ScopeActor {
   get kind(): string {
     return this.spec.kind;
   }
-  get cpus(): number {
-    return this.spec.cpus;
+  get threads(): number {
+    return this.spec.threads;
   }
   get methods(): readonly string[] {
     return this.spec.methods;
@@ -180,7 +180,7 @@ export class ActorHost implements ScopeActor {
       task.fail(new ActorDiedError(this.name, this.#ending, false));
     } else if (this.#instance !== undefined && this.#head === this.#queue.length && this.#running.size < this.spec.maxConcurrency) {
       this.#run(task);
-    } else if (this.#queue.length - this.#head >= this.spec.maxPending) {
+    } else if (this.spec.onFull === 'reject' && this.#queue.length - this.#head >= this.spec.maxPending) {
       task.fail(
         new ActorBusyError(`the mailbox of actor ${this.name} is full (maxPending ${this.spec.maxPending}); ${task.method}() did not run`, {
           actor: this.name,

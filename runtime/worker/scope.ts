@@ -18,7 +18,7 @@ export interface ScopeActor {
   readonly kind: string;
   readonly id: number;
   readonly incarnation: number;
-  readonly cpus: number;
+  readonly threads: number;
   readonly methods: readonly string[];
 }
 

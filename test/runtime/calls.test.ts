@@ -60,7 +60,7 @@ for (const isolation of ['process', 'thread', 'shared'] as const) {
   t.test(`isolation ${isolation}`, async (t) => {
     const counter = spawn(Counter, { isolation, args: [10], name: `counter-${isolation}` });
     const probe = spawn(Probe, { isolation, args: ['the label'], maxConcurrency: 4, name: `probe-${isolation}` });
-    const narrow = spawn(Probe, { isolation, maxPending: 2 });
+    const narrow = spawn(Probe, { isolation, maxPending: 2, onFull: 'reject' });
     const last = spawn(Probe, { isolation, maxConcurrency: 2 });
     const broken = spawn(Broken, { isolation, args: ['cannot be'] });
     const early = broken.never().catch((e: unknown) => e);
