@@ -42,6 +42,13 @@ function idOf(module: string, exportName: string): string {
   return `${found.name}/${path.replace(/^dist\//, '').replace(/\.[cm]?[jt]s$/, '')}#${exportName}`;
 }
 
+const registered = new Map<string, { id: string; module: string; exportName: string }>();
+
+/** Every definition that this process has made: what a program's manifest lists as its actors. */
+export function registeredDefinitions(): { id: string; module: string; exportName: string }[] {
+  return [...registered.values()];
+}
+
 /** The public methods of a class and its ancestors; what a handle answers and what a host runs. */
 function methodsOf(type: ActorClass): string[] {
   const names = new Set<string>();
@@ -82,6 +89,7 @@ export function defineActor<C extends ActorClass>(module: string, exportName: st
       `actor ${exportName} declares ${bad}(), which would make its handle look like something else`,
     );
   const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods };
+  registered.set(definition.id, { id: definition.id, module, exportName });
   return Object.freeze(definition) as unknown as ActorDefinition<C>;
 }
 

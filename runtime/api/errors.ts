@@ -16,6 +16,8 @@ export const runtimeErrorCodes = {
     'Pass plain data, Map, Set, Date, bigint (64 bits), typed arrays, errors, handles and refs; no functions, symbols or cycles.',
   SINKFLEX_BAD_DEFINITION:
     'Export the value of defineActor under the name that it was given, from a module that starts nothing when imported.',
+  SINKFLEX_BAD_PROGRAM:
+    'A file of the program is missing, changed, or outside of its package; the message names it. Import it from the package, or list it under include.',
   SINKFLEX_BAD_OPTION: 'Correct the option that the message names.',
   SINKFLEX_NOT_INITIALISED: 'Call init() first.',
   SINKFLEX_ALREADY_INITIALISED: 'init() was called before: shutdown() ends the run, then init() may be called again.',

@@ -1,4 +1,15 @@
 // What a user of the runtime types.
+export {
+  describeProgram,
+  differences,
+  openProgram,
+  type Program,
+  type ProgramFile,
+  type ProgramManifest,
+  type ProgramOptions,
+  parseManifest,
+  storeProgram,
+} from '../program/index.ts';
 export { onAbort } from '../worker/index.ts';
 export { defineActor } from './definition.ts';
 export {
