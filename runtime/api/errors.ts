@@ -22,6 +22,8 @@ export const runtimeErrorCodes = {
   SINKFLEX_NOT_INITIALISED: 'Call init() first.',
   SINKFLEX_ALREADY_INITIALISED: 'init() was called before: shutdown() ends the run, then init() may be called again.',
   SINKFLEX_SHUT_DOWN: 'The runtime was shut down while this was under way.',
+  SINKFLEX_NO_ANSWER:
+    'A worker or a run did not say in time what it is doing: it is busy in one call, stopped or ending; `sinkflex stack` may tell.',
   SINKFLEX_DRIVER_ONLY: 'Call this in the program that called init(), not inside an actor.',
   SINKFLEX_OBJECT_RELEASED: 'The ref was released before it was used: keep the ref until its last user is done.',
   SINKFLEX_OBJECT_LOST: 'The worker that owned the value is gone: make the value again.',

@@ -1,5 +1,6 @@
 // What an agent and its workers tell each other, over the link that only parent and child have. Never on the path of a call.
 import type { Isolation } from '../api/types.ts';
+import type { Question } from '../observe/questions.ts';
 import type { ErrorData } from '../wire/index.ts';
 
 /** What placement must satisfy. Plain data. */
@@ -80,13 +81,17 @@ export type ToAgent =
   | { t: 'kill'; actor: number; restart: boolean; request: number }
   | { t: 'started'; actor: number; incarnation: number }
   | { t: 'ended'; actor: number; incarnation: number; reason: 'constructor' | 'killed'; error?: ErrorData }
-  | { t: 'fatal'; error: ErrorData };
+  | { t: 'fatal'; error: ErrorData }
+  /** What was asked with 'query'. Not a word of any incarnation: a worker that cannot answer is a fact of its own. */
+  | { t: 'reply'; request: number; answer?: unknown; error?: ErrorData };
 
 export type FromAgent =
   | { t: 'start'; spec: ActorSpec; incarnation: number }
   | { t: 'stop'; actor: number; incarnation: number; graceMs: number }
   | { t: 'place'; place: Place }
-  | { t: 'killed'; request: number };
+  | { t: 'killed'; request: number }
+  /** Somebody looks: what is going on in this worker? */
+  | { t: 'query'; request: number; question: Question };
 
 /** What a worker is told at its birth, over the same link: the token is never in an argument list or the environment. */
 export interface WorkerBirth {

@@ -13,11 +13,22 @@ import {
   type Step,
   type ToAgent,
 } from '../control/index.ts';
+import type { Question } from '../observe/questions.ts';
 import { encodeError } from '../wire/index.ts';
 import type { WorkerCarrier, WorkerEnd } from './carrier.ts';
 import { Janitor } from './janitor.ts';
 import { forkWorker } from './process-worker.ts';
-import { type ActorRecord, infoOf, placeOf, type Subscriber, unknownPlace, type WorkerRecord } from './records.ts';
+import { Questions } from './questions.ts';
+import {
+  type ActorRecord,
+  infoOf,
+  placeOf,
+  type Subscriber,
+  unknownPlace,
+  type WorkerInfo,
+  type WorkerRecord,
+  workerInfo,
+} from './records.ts';
 import { startThread } from './thread-worker.ts';
 
 const BACKOFF_MAX_MS = 30_000;
@@ -44,6 +55,8 @@ export class Agent {
   /** Actors that were asked for before their spawn arrived. */
   readonly #expected = new Map<number, Set<Subscriber>>();
   readonly #listeners = new Set<(info: ActorInfo) => void>();
+  readonly #questions = new Questions();
+  readonly #workerListeners = new Set<(worker: WorkerInfo, end: WorkerEnd | undefined) => void>();
   #nextWorker = 1; // 0 is the driver
   #janitor: Janitor | undefined;
   #closing = false;
@@ -92,6 +105,9 @@ export class Agent {
         return;
       case 'fatal':
         if (worker !== undefined) worker.fatal = message;
+        return;
+      case 'reply':
+        if (worker !== undefined) this.#questions.reply(message, worker.worker);
         return;
       case 'ready':
         return;
@@ -280,11 +296,14 @@ export class Agent {
       record.carrier = forkWorker(options, events, this.#janitor);
     }
     this.#workers.set(number, record);
+    for (const listener of this.#workerListeners) listener(workerInfo(record), undefined);
     return record;
   }
 
   #workerEnded(worker: WorkerRecord, end: WorkerEnd): void {
     this.#workers.delete(worker.worker);
+    this.#questions.workerEnded(worker.worker);
+    for (const listener of this.#workerListeners) listener(workerInfo(worker), end);
     for (const actor of this.#actors.values()) actor.subscribers.delete(worker.subscriber);
     const cause = worker.fatal?.error ?? (end.error === undefined ? undefined : encodeError(end.error));
     for (const actor of [...worker.actors]) this.#actorEnded(actor, end, cause);
@@ -323,6 +342,23 @@ export class Agent {
   onActorChange(listener: (info: ActorInfo) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  workers(): WorkerInfo[] {
+    return [...this.#workers.values()].map(workerInfo);
+  }
+
+  /** Calls back when a worker was started, and with its end when it has ended. */
+  onWorkerChange(listener: (worker: WorkerInfo, end: WorkerEnd | undefined) => void): () => void {
+    this.#workerListeners.add(listener);
+    return () => this.#workerListeners.delete(listener);
+  }
+
+  /** Rejects with SINKFLEX_NO_ANSWER when the worker is blocked, stopped or gone. */
+  ask(worker: number, question: Question, timeoutMs: number): Promise<unknown> {
+    const record = this.#workers.get(worker);
+    if (record === undefined) return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `there is no worker ${worker}`));
+    return this.#questions.ask(worker, question, timeoutMs, (message) => record.carrier.send(message));
   }
 
   /** Ends every actor: stop() hooks first, then whatever is left at once. Resolves when no worker is left. */

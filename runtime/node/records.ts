@@ -18,6 +18,19 @@ export interface WorkerRecord {
   fatal?: ToAgent & { t: 'fatal' };
 }
 
+/** A worker as it looks from outside. */
+export interface WorkerInfo {
+  worker: number;
+  isolation: ActorSpec['isolation'];
+  pid: number | undefined;
+  /** Numbers of the actors in it. */
+  actors: number[];
+}
+
+export function workerInfo({ worker, isolation, carrier, actors }: WorkerRecord): WorkerInfo {
+  return { worker, isolation, pid: carrier.pid, actors: [...actors].map((actor) => actor.spec.actor) };
+}
+
 export interface ActorRecord {
   spec: ActorSpec;
   life: Life;

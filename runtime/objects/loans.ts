@@ -63,6 +63,11 @@ export class Loans {
     }
   }
 
+  /** Every lent value, oldest first, with who holds it. */
+  *entries(): IterableIterator<{ ref: Ref; holders: ReadonlyMap<number, number> }> {
+    yield* this.#entries.values();
+  }
+
   get size(): number {
     return this.#entries.size;
   }

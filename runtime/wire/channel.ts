@@ -1,5 +1,6 @@
 // One channel between two workers: messages of one event-loop turn leave in one frame, answers come back to the calls that wait for
 // them. Knows nothing of actors; what a message means is the handler's affair.
+import { performance } from 'node:perf_hooks';
 import { RuntimeFailure } from '../api/errors.ts';
 import { Decoder, Encoder, type HeaderSink } from './codec.ts';
 import { FrameReader, PREFIX_BYTES, writePrefix } from './frame.ts';
@@ -30,6 +31,8 @@ export class Channel implements HeaderSink {
   /** Number of the worker at the other end. */
   readonly peer: number;
   closed = false;
+  /** performance.now() at which the last bytes came: the age of a call that waits, without a clock reading for each. */
+  receivedAt = 0;
   #transport: Transport;
   #handler: ChannelHandler;
   #encoder: Encoder;
@@ -57,6 +60,7 @@ export class Channel implements HeaderSink {
   open(): void {
     this.#transport.open(
       (chunk) => {
+        this.receivedAt = performance.now();
         try {
           this.#reader.push(chunk);
         } catch (error) {

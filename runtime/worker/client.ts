@@ -24,6 +24,8 @@ interface WaitingCall {
   /** performance.now() of the deadline; 0: none. */
   expiresAt: number;
   abortable: boolean;
+  /** performance.now() of the call. */
+  since: number;
 }
 
 /** Deadline and abort of one call. */
@@ -117,7 +119,7 @@ export class ActorClient {
       const refs: Ref[] = [];
       const outer = collectRefs(refs);
       try {
-        this.#waiting.push({ ref, args: encodeAlone(args), expiresAt, abortable });
+        this.#waiting.push({ ref, args: encodeAlone(args), expiresAt, abortable, since: performance.now() });
       } finally {
         collectRefs(outer);
       }
@@ -142,6 +144,11 @@ export class ActorClient {
         }
       }
     }
+  }
+
+  /** Calls that were not sent yet, since the actor is not there, oldest first. */
+  get unsent(): readonly Readonly<WaitingCall>[] {
+    return this.#waiting;
   }
 
   /** The caller no longer waits: the callee is told, or never hears of it. */

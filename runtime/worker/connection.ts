@@ -35,6 +35,15 @@ export class Connection implements ChannelHandler {
     return this.channel.closed;
   }
 
+  /** Calls and fetches of this worker that the peer has not answered, oldest first. */
+  unanswered(): IterableIterator<Ref> {
+    return this.#pending.values();
+  }
+
+  get unansweredCount(): number {
+    return this.#pending.size;
+  }
+
   /** Sends, and notes what refs the message lent to the peer. */
   send(message: unknown[]): number {
     const lent = this.#lent;

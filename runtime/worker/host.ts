@@ -22,6 +22,9 @@ export class Task {
   readonly args: unknown[];
   /** performance.now() of the deadline; 0: none. */
   readonly expiresAt: number;
+  /** performance.now() of its arrival, and of its start if it is asynchronous; 0: not started. */
+  readonly receivedAt: number;
+  startedAt = 0;
   /** Refs among the arguments that have not arrived. */
   waiting = 0;
   failure: unknown = undefined;
@@ -46,6 +49,7 @@ export class Task {
     this.args = args;
     this.expiresAt = expiresAt;
     this.abortable = abortable;
+    this.receivedAt = connection.channel.receivedAt;
     if (abortable) connection.inbound.set(call, this);
   }
 
@@ -112,6 +116,20 @@ export class ActorHost implements ScopeActor {
   }
   get scope(): Scope {
     return this.#scope;
+  }
+
+  /** For those who look: calls under way, and calls that wait in the mailbox, oldest first. */
+  get running(): Iterable<Task> {
+    return this.#running;
+  }
+  get runningCount(): number {
+    return this.#running.size;
+  }
+  *queued(): IterableIterator<Task> {
+    for (let i = this.#head; i < this.#queue.length; i++) yield this.#queue[i]!;
+  }
+  get queuedCount(): number {
+    return this.#queue.length - this.#head;
   }
 
   /** Runs the constructor and start(); rejects with what they throw. */
@@ -255,6 +273,7 @@ export class ActorHost implements ScopeActor {
       task.answer(result);
       return;
     }
+    task.startedAt = performance.now();
     this.#running.add(task);
     (result as PromiseLike<unknown>).then(
       (value) => this.#done(task, value, true),

@@ -96,6 +96,15 @@ export class Session implements Keeper {
     return connection;
   }
 
+  /** For those who look: never on the path of a call. */
+  connections(): Iterable<Connection> {
+    return this.#all;
+  }
+
+  clients(): Iterable<ActorClient> {
+    return this.#clients.values();
+  }
+
   existing(worker: number): Connection | undefined {
     const connection = this.#connections.get(worker);
     if (connection !== undefined) return connection;

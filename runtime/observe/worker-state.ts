@@ -1,0 +1,176 @@
+// Inside a worker: answers what is asked about it, from its live structures. Reads only, and never more than the limit of the question
+// (a mailbox may hold a million calls).
+import { performance } from 'node:perf_hooks';
+import type { ToAgent } from '../control/index.ts';
+import { FAILED, PENDING, type Ref, VALUE } from '../objects/index.ts';
+import { Encoded, encodeError } from '../wire/index.ts';
+import type { ActorClient } from '../worker/client.ts';
+import type { Task } from '../worker/host.ts';
+import type { Session } from '../worker/session.ts';
+import { LoopLag } from './loop-lag.ts';
+import type { BusyActor, CallRow, ChannelState, Cut, ObjectState, Question, Vitals } from './questions.ts';
+
+let lag: LoopLag | undefined;
+
+/** Begins to measure how late this thread's event loop runs. */
+export function watchLoop(): void {
+  lag ??= new LoopLag();
+}
+
+export function stopWatchingLoop(): void {
+  lag?.stop();
+  lag = undefined;
+}
+
+/** The message that carries an answer, or why there is none. */
+export function replyTo(request: number, make: () => unknown): ToAgent & { t: 'reply' } {
+  try {
+    return { t: 'reply', request, answer: make() };
+  } catch (error) {
+    return { t: 'reply', request, error: encodeError(error) };
+  }
+}
+
+export function answer(session: Session, question: Question): unknown {
+  switch (question.ask) {
+    case 'vitals':
+      return vitals(session);
+    case 'calls':
+      return calls(session, question.limit, new Set(question.unanswered));
+    case 'objects':
+      return objects(session, question.limit);
+  }
+}
+
+function vitals(session: Session): Vitals {
+  const held = new Map<number, number>();
+  for (const connection of session.connections())
+    for (const [actor, tasks] of connection.held) held.set(actor, (held.get(actor) ?? 0) + tasks.length);
+  const busy: BusyActor[] = [];
+  for (const host of session.hosts.values()) {
+    const { id: actor, runningCount: running, queuedCount } = host;
+    const queued = queuedCount + (held.get(actor) ?? 0);
+    if (running > 0 || queued > 0) busy.push({ actor, running, queued });
+  }
+  const channels: ChannelState[] = [];
+  for (const { peer, unansweredCount, bytesInFlight } of session.connections())
+    channels.push({ peer, unanswered: unansweredCount, bytesInFlight });
+  const { user, system } = process.cpuUsage();
+  return {
+    worker: session.worker,
+    pid: process.pid,
+    uptimeMs: performance.now(),
+    memory: { ...process.memoryUsage() },
+    cpu: { userMs: user / 1000, systemMs: system / 1000 },
+    lag: lag?.counts() ?? { buckets: [], count: 0, sumMs: 0, maxMs: 0 },
+    actors: session.hosts.size,
+    busy,
+    channels,
+    methods: [],
+    lent: session.loans.size,
+  };
+}
+
+/** Collects up to a limit, and counts on. */
+class Collector<T> implements Cut<T> {
+  readonly items: T[] = [];
+  total = 0;
+  readonly #limit: number;
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  add(make: () => T): void {
+    if (this.total++ < this.#limit) this.items.push(make());
+  }
+
+  /** Counts without looking at each. */
+  skip(count: number): void {
+    this.total += count;
+  }
+
+  get full(): boolean {
+    return this.items.length >= this.#limit;
+  }
+
+  result(): Cut<T> {
+    return { items: this.items, total: this.total };
+  }
+}
+
+function calls(session: Session, limit: number, silent: ReadonlySet<number>): Cut<CallRow> {
+  const now = performance.now();
+  const found = new Collector<CallRow>(limit);
+  const since = (at: number): number => (at > 0 ? now - at : -1);
+  const remaining = (expiresAt: number): number => (expiresAt > 0 ? Math.max(0, expiresAt - now) : -1);
+  const inbound = (state: CallRow['state'], task: Task): CallRow => ({
+    state,
+    actor: task.host.id,
+    method: task.method,
+    caller: task.connection.peer,
+    call: task.call,
+    ageMs: since(task.receivedAt),
+    runningMs: since(task.startedAt),
+    remainingMs: remaining(task.expiresAt),
+  });
+  const outbound = (state: CallRow['state'], client: ActorClient, ref: Ref, made: number, expiresAt: number): CallRow => ({
+    state,
+    actor: client.id,
+    method: ref.method,
+    caller: session.worker,
+    call: ref.callId,
+    ageMs: since(made),
+    runningMs: -1,
+    remainingMs: remaining(expiresAt),
+  });
+
+  for (const host of session.hosts.values()) for (const task of host.running) found.add(() => inbound('running', task));
+  for (const host of session.hosts.values()) {
+    let looked = 0;
+    for (const task of host.queued()) {
+      if (found.full) break;
+      looked++;
+      found.add(() => inbound('queued', task));
+    }
+    found.skip(host.queuedCount - looked);
+  }
+  for (const connection of session.connections()) {
+    for (const tasks of connection.held.values())
+      for (const task of tasks) found.add(() => inbound(task.waiting > 0 ? 'arguments' : 'queued', task));
+  }
+  for (const client of session.clients())
+    for (const { ref, expiresAt, since: made } of client.unsent) found.add(() => outbound('unsent', client, ref, made, expiresAt));
+  if (silent.size > 0) {
+    for (const connection of session.connections()) {
+      if (!silent.has(connection.peer)) continue;
+      for (const ref of connection.unanswered()) {
+        const client = ref.client as ActorClient | undefined;
+        if (client !== undefined) found.add(() => outbound('unanswered', client, ref, 0, 0));
+      }
+    }
+  }
+  return found.result();
+}
+
+const states: Record<number, ObjectState['state']> = { [PENDING]: 'pending', [VALUE]: 'value', [FAILED]: 'failed' };
+
+function objects(session: Session, limit: number): Cut<ObjectState> {
+  const found = new Collector<ObjectState>(limit);
+  for (const { ref, holders } of session.loans.entries()) {
+    found.add(() => ({
+      id: ref.id,
+      state: states[ref.state] ?? 'released',
+      bytes: sizeOf(ref.value),
+      place: 'heap',
+      method: ref.method,
+      holders: [...holders],
+    }));
+  }
+  return found.result();
+}
+
+function sizeOf(value: unknown): number {
+  if (value instanceof Encoded) return value.header.byteLength + value.sections.byteLength;
+  return ArrayBuffer.isView(value) || value instanceof ArrayBuffer ? value.byteLength : -1;
+}
