@@ -11,6 +11,7 @@ export {
   storeProgram,
 } from '../program/index.ts';
 export { onAbort } from '../worker/index.ts';
+export { currentActor, getActor, kill, listActors, onActorChange, ready, spawn, withOptions } from './actors.ts';
 export { defineActor } from './definition.ts';
 export {
   ActorBusyError,
@@ -24,7 +25,7 @@ export {
   RuntimeFailure,
   runtimeErrorCodes,
 } from './errors.ts';
-export { currentActor, get, init, kill, listActors, onActorChange, put, ready, shutdown, spawn, wait, withOptions } from './runtime.ts';
+export { init, shutdown } from './run.ts';
 export type {
   ActorClass,
   ActorDefinition,
@@ -40,3 +41,4 @@ export type {
   ObjectRef,
   SpawnOptions,
 } from './types.ts';
+export { get, put, wait } from './values.ts';

@@ -1,4 +1,5 @@
 // The control plane of one host: pure state machines, and the messages between an agent and its workers.
 export { type ActorEffect, type ActorEvent, advance, born, type Life, type RestartPolicy, type Status, type Step } from './actor.ts';
 export * from './cluster-types.ts';
-export type { ActorSpec, DeathData, FromAgent, Place, ResourceRequest, ToAgent, WorkerBirth } from './messages.ts';
+export type { EndData, FromHead, HeadLink, PeerLink, ToHead } from './head-messages.ts';
+export type { ActorSpec, Ask, DeathData, Found, FromAgent, Place, ResourceRequest, ToAgent, WorkerBirth } from './messages.ts';

@@ -77,8 +77,10 @@ export interface Place {
 export type ToAgent =
   | { t: 'ready' }
   | { t: 'resolve'; actor: number }
-  | { t: 'spawn'; spec: ActorSpec }
+  /** `watch`: the spawner keeps something for the actor until it is dead, so it wants to hear of that. */
+  | { t: 'spawn'; spec: ActorSpec; watch: boolean }
   | { t: 'kill'; actor: number; restart: boolean; request: number }
+  | { t: 'ask'; request: number; ask: Ask }
   | { t: 'started'; actor: number; incarnation: number }
   | { t: 'ended'; actor: number; incarnation: number; reason: 'constructor' | 'killed'; error?: ErrorData }
   | { t: 'fatal'; error: ErrorData }
@@ -90,8 +92,22 @@ export type FromAgent =
   | { t: 'stop'; actor: number; incarnation: number; graceMs: number }
   | { t: 'place'; place: Place }
   | { t: 'killed'; request: number }
+  | { t: 'answer'; request: number; value?: unknown; error?: ErrorData }
   /** Somebody looks: what is going on in this worker? */
   | { t: 'query'; request: number; question: Question };
+
+/** Questions to the head that have one answer. Asking twice is harmless. */
+export type Ask =
+  /** The living actor of that name. */
+  { q: 'find'; name: string };
+
+/** Answer of `find`. */
+export interface Found {
+  actor: number;
+  name: string;
+  kind: string;
+  methods: string[];
+}
 
 /** What a worker is told at its birth, over the same link: the token is never in an argument list or the environment. */
 export interface WorkerBirth {

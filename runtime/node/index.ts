@@ -1,4 +1,4 @@
 // One host's agent: worker pool, liveness, clean ends.
-export { Agent, type AgentOptions } from './agent.ts';
-export type { Subscriber } from './records.ts';
+export { Agent, type AgentOptions, HARD_AFTER_MS } from './agent.ts';
+export { Directory, type Subscriber } from './directory.ts';
 export { makeRunFolder, sweepRunFolders } from './run-folder.ts';

@@ -1,20 +1,12 @@
-// What the agent keeps of each actor and worker, and how it looks from outside.
-import type { ActorInfo } from '../api/types.ts';
-import type { ActorSpec, DeathData, Life, Place, ToAgent } from '../control/index.ts';
+// What an agent keeps of the incarnations that it hosts, and of its workers.
+import type { ActorSpec, ToAgent } from '../control/index.ts';
 import type { WorkerCarrier } from './carrier.ts';
+import type { Subscriber } from './directory.ts';
 
-/** Whoever asked where an actor is, and hears of every change. */
-export interface Subscriber {
-  placed(place: Place): void;
-  killed(request: number): void;
-}
-
-export interface WorkerRecord {
-  readonly worker: number;
+export interface WorkerRecord extends Subscriber {
   readonly isolation: ActorSpec['isolation'];
   carrier: WorkerCarrier;
-  readonly actors: Set<ActorRecord>;
-  readonly subscriber: Subscriber;
+  readonly hosted: Set<HostedRecord>;
   fatal?: ToAgent & { t: 'fatal' };
 }
 
@@ -27,62 +19,17 @@ export interface WorkerInfo {
   actors: number[];
 }
 
-export function workerInfo({ worker, isolation, carrier, actors }: WorkerRecord): WorkerInfo {
-  return { worker, isolation, pid: carrier.pid, actors: [...actors].map((actor) => actor.spec.actor) };
+export function workerInfo({ worker, isolation, carrier, hosted }: WorkerRecord): WorkerInfo {
+  return { worker, isolation, pid: carrier.pid, actors: [...hosted].map(({ spec }) => spec.actor) };
 }
 
-export interface ActorRecord {
-  spec: ActorSpec;
-  life: Life;
-  worker: WorkerRecord | undefined;
-  /** How the current incarnation says that it ended, before its worker has. */
+/** One incarnation of an actor on this node. */
+export interface HostedRecord {
+  readonly spec: ActorSpec;
+  readonly incarnation: number;
+  readonly worker: WorkerRecord;
+  /** How it says that it ended, before its worker has. */
   ending: (ToAgent & { t: 'ended' }) | undefined;
-  death: DeathData | undefined;
-  readonly subscribers: Set<Subscriber>;
-  readonly killRequests: { subscriber: Subscriber; request: number }[];
+  /** Its worker is destroyed when this fires. */
   timer: NodeJS.Timeout | undefined;
-  graceMs: number;
-}
-
-export function placeOf(actor: ActorRecord): Place {
-  const { life, spec, worker, death } = actor;
-  const status = life.status === 'alive' ? 'alive' : life.status === 'dead' ? 'dead' : 'down';
-  return {
-    actor: spec.actor,
-    status,
-    incarnation: life.incarnation,
-    worker: worker?.worker ?? -1,
-    name: spec.name,
-    ...(death === undefined ? {} : { death }),
-    failed: life.failed,
-    restarts: life.restarts,
-  };
-}
-
-export function unknownPlace(actor: number): Place {
-  return { actor, status: 'dead', incarnation: 0, worker: -1, name: '', failed: false, restarts: 0 };
-}
-
-export function infoOf(actor: ActorRecord): ActorInfo {
-  const { life, spec, worker, death } = actor;
-  return {
-    id: spec.actor,
-    name: spec.name,
-    kind: spec.kind,
-    isolation: spec.isolation,
-    pid: worker?.carrier.pid,
-    incarnation: life.incarnation,
-    state: life.status,
-    health: 'ok',
-    node: 'local',
-    restarts: life.restarts,
-    ...(death === undefined ? {} : { cause: describeDeath(death) }),
-  };
-}
-
-function describeDeath(death: DeathData): string {
-  const message = death.cause?.[2];
-  if (message !== undefined) return `${death.reason}: ${message}`;
-  if (death.reason !== 'exit') return death.reason;
-  return death.signal === undefined ? `exit code ${death.exitCode ?? 'unknown'}` : `signal ${death.signal}`;
 }

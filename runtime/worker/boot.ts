@@ -36,10 +36,9 @@ export class WorkerLife {
         void this.#stop(message);
         return;
       case 'place':
-        this.#session.placed(message.place);
-        return;
       case 'killed':
-        this.#session.killed(message.request);
+      case 'answer':
+        this.#session.onAgent(message);
         return;
       case 'query':
         this.#carrier.send(replyTo(message.request, () => answer(this.#session, message.question)));

@@ -2,9 +2,9 @@
 // that it calls, and the values that it owns. Exactly one in each process or thread that takes part in a run, the driver included.
 import { performance } from 'node:perf_hooks';
 import { ActorDiedError, type Death, RuntimeFailure } from '../api/errors.ts';
-import type { Place, ToAgent, WorkerBirth } from '../control/index.ts';
+import type { Ask, FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 import { type Keeper, Loans, Ref } from '../objects/index.ts';
-import { connect, type Listener, listen, loopback, registerWireClass, type Transport } from '../wire/index.ts';
+import { connect, decodeError, type Listener, listen, loopback, registerWireClass, type Transport } from '../wire/index.ts';
 import { ActorClient } from './client.ts';
 import { Connection } from './connection.ts';
 import { type ActorHost, Task } from './host.ts';
@@ -51,8 +51,11 @@ export class Session implements Keeper {
   readonly #connections = new Map<number, Connection>();
   readonly #all = new Set<Connection>();
   readonly #opening = new Map<number, Promise<Connection>>();
-  readonly #kills = new Map<number, () => void>();
+  /** What this worker asked of the head. */
+  readonly #asked = new Map<number, { resolve: (value: unknown) => void; reject: (error: unknown) => void }>();
   #requests = 0;
+  /** Actors whose spawner keeps something for them (refs among their arguments) until they are dead. */
+  readonly keptFor = new Map<number, () => void>();
   #listener: Listener | undefined;
 
   constructor(birth: Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes'>, link: AgentLink) {
@@ -77,7 +80,8 @@ export class Session implements Keeper {
     for (const client of this.#clients.values()) client.shutDown(error);
     for (const connection of [...this.#all]) connection.channel.close();
     for (const client of this.#clients.values()) client.shutDown(error);
-    for (const resolve of this.#kills.values()) resolve();
+    for (const { reject } of this.#asked.values()) reject(error);
+    this.#asked.clear();
     this.#listener?.close();
     if (current === this) current = undefined;
   }
@@ -158,22 +162,42 @@ export class Session implements Keeper {
     return client;
   }
 
-  /** Resolves when the agent has seen the incarnation end. */
+  /** Resolves when the incarnation has ended, with `restart` when the next one is alive. */
   kill(actor: number, restart: boolean): Promise<void> {
+    // A run that ends meanwhile has ended the actor too.
+    return this.#ask((request) => ({ t: 'kill', actor, restart, request })).then(
+      () => {},
+      () => {},
+    );
+  }
+
+  /** The head's answer. */
+  ask(ask: Ask): Promise<unknown> {
+    return this.#ask((request) => ({ t: 'ask', request, ask }));
+  }
+
+  #ask(message: (request: number) => ToAgent): Promise<unknown> {
     const request = ++this.#requests;
-    return new Promise((resolve) => {
-      this.#kills.set(request, resolve);
-      this.link.send({ t: 'kill', actor, restart, request });
+    return new Promise((resolve, reject) => {
+      this.#asked.set(request, { resolve, reject });
+      this.link.send(message(request));
     });
   }
 
-  killed(request: number): void {
-    this.#kills.get(request)?.();
-    this.#kills.delete(request);
-  }
-
-  placed(place: Place): void {
-    this.#clients.get(place.actor)?.placed(place);
+  onAgent(message: Extract<FromAgent, { t: 'place' | 'killed' | 'answer' }>): void {
+    if (message.t === 'place') {
+      const { place } = message;
+      this.#clients.get(place.actor)?.placed(place);
+      if (place.status !== 'dead') return;
+      const letGo = this.keptFor.get(place.actor);
+      this.keptFor.delete(place.actor);
+      letGo?.();
+      return;
+    }
+    const asked = this.#asked.get(message.request);
+    this.#asked.delete(message.request);
+    if (message.t === 'answer' && message.error !== undefined) asked?.reject(decodeError(message.error));
+    else asked?.resolve(message.t === 'answer' ? message.value : undefined);
   }
 
   /** A call of a peer. Throws SINKFLEX_PROTOCOL if it is not well formed. */

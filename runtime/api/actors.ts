@@ -1,0 +1,125 @@
+// Actors as a user handles them: spawn, look up, wait for, end.
+import type { ActorSpec, Found } from '../control/index.ts';
+import type { Ref } from '../objects/index.ts';
+import { encodeAlone } from '../wire/index.ts';
+import { actorScope, collectRefs, session } from '../worker/index.ts';
+import { definitionOf } from './definition.ts';
+import { RuntimeFailure } from './errors.ts';
+import { Handle, makeHandle } from './handle.ts';
+import { checkCall, checkSpawn } from './options.ts';
+import { currentRun, driver } from './run.ts';
+import type { ActorClass, ActorDefinition, ActorHandle, ActorInfo, AnyHandle, CallOptions, CurrentActor, SpawnOptions } from './types.ts';
+import { keep } from './values.ts';
+
+let spawned = 0;
+
+/**
+ * Starts an actor and answers its handle at once; calls made before it is ready wait. In an actor as well as in the driver.
+ *
+ * @example
+ * const worker = spawn(Worker, { args: [options], maxRestarts: 3, maxConcurrency: 8 });
+ */
+export function spawn<C extends ActorClass>(
+  definition: ActorDefinition<C>,
+  ...rest: [] extends ConstructorParameters<C>
+    ? [options?: SpawnOptions<ConstructorParameters<C>>]
+    : [options: SpawnOptions<ConstructorParameters<C>> & { args: ConstructorParameters<C> }]
+): ActorHandle<ActorDefinition<C>> {
+  const { id, kind, module, methods } = definitionOf(definition);
+  const options = (rest[0] ?? {}) as SpawnOptions;
+  const { name: wanted, ...checked } = checkSpawn(options);
+  const here = session();
+  // Numbers are unique in the run: each worker counts in a range of its own.
+  const actor = here.worker * 2 ** 24 + ++spawned;
+  const name = wanted ?? `${kind}-${actor}`;
+  if (currentRun()?.head.nameTaken(name))
+    throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `an actor named ${name} is alive: names are unique in a run`);
+  const refs: Ref[] = [];
+  const outer = collectRefs(refs);
+  let args: { header: Uint8Array; sections: Uint8Array };
+  try {
+    const encoded = encodeAlone(options.args ?? []);
+    args = { header: encoded.header, sections: encoded.sections };
+  } finally {
+    collectRefs(outer);
+  }
+  // Every incarnation may fetch them again.
+  if (refs.length > 0) here.keptFor.set(actor, keep(refs));
+  const spec: ActorSpec = {
+    ...checked,
+    actor,
+    name,
+    kind,
+    definition: id,
+    module,
+    exportName: kind,
+    methods: [...methods],
+    concurrencyGroups: {},
+    args,
+  };
+  here.link.send({ t: 'spawn', spec, watch: refs.length > 0 });
+  return makeHandle(here.client(actor, name), kind, methods) as unknown as ActorHandle<ActorDefinition<C>>;
+}
+
+/**
+ * A handle of the living actor of that name; rejects with SINKFLEX_UNKNOWN_ACTOR if there is none.
+ *
+ * @example
+ * const counter = await getActor<typeof Counter>('counter');
+ */
+export async function getActor<T = object>(name: string): Promise<ActorHandle<T>> {
+  const here = session();
+  const found = (await here.ask({ q: 'find', name })) as Found;
+  return makeHandle(here.client(found.actor, found.name), found.kind, found.methods) as unknown as ActorHandle<T>;
+}
+
+function handleOf(value: AnyHandle): Handle {
+  if (!(value instanceof Handle)) throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'this is not a handle of an actor');
+  return value as Handle;
+}
+
+/** Resolves when the constructor and start() have ended well; rejects with ActorFailedError when they have not. */
+export function ready(handle: AnyHandle, options: { timeoutMs?: number } = {}): Promise<void> {
+  return Handle.client(handleOf(handle)).ready(options.timeoutMs);
+}
+
+/**
+ * The same actor; calls made through the result have the deadline and the signal.
+ *
+ * @example
+ * const answer = await withOptions(solver, { timeoutMs: 5000, signal }).solve(task);
+ */
+export function withOptions<H extends AnyHandle>(handle: H, options: CallOptions): H {
+  return Handle.withOptions(handleOf(handle), checkCall(options)) as unknown as H;
+}
+
+/** Ends an incarnation: its stop() gets a second. Resolves when it is gone, with `restart` when the next one is alive. */
+export function kill(handle: AnyHandle, options: { restart?: boolean } = {}): Promise<void> {
+  return session().kill(Handle.client(handleOf(handle)).id, options.restart ?? false);
+}
+
+/** Every actor of the run, the dead included. */
+export function listActors(): ActorInfo[] {
+  return driver().head.list();
+}
+
+/** Calls back at every change of any actor's state; answers how to stop that. */
+export function onActorChange(listener: (actor: ActorInfo) => void): () => void {
+  return driver().head.onActorChange(listener);
+}
+
+/** The actor whose code is running: after an await, too, in process and thread actors and in calls with a deadline or a signal. */
+export function currentActor<T = object>(): CurrentActor<T> {
+  const scope = actorScope();
+  if (scope === undefined) throw new RuntimeFailure('SINKFLEX_NOT_INITIALISED', 'currentActor() is for code that runs inside an actor');
+  const { actor, signal } = scope;
+  return {
+    name: actor.name,
+    kind: actor.kind,
+    incarnation: actor.incarnation,
+    threads: actor.threads,
+    gpuIds: [],
+    self: makeHandle(session().client(actor.id, actor.name), actor.kind, actor.methods) as unknown as ActorHandle<T>,
+    signal,
+  };
+}

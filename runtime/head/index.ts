@@ -1,0 +1,2 @@
+// The shell around the control plane.
+export { Head } from './head.ts';

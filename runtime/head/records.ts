@@ -1,0 +1,77 @@
+// What the head keeps of each actor beside its life, and how it looks from outside.
+import type { ActorInfo } from '../api/types.ts';
+import type { ActorSpec, DeathData, EndData, Life, PeerLink, Place } from '../control/index.ts';
+
+/** Where an incarnation runs. */
+export interface Seat {
+  peer: PeerLink;
+  worker: number;
+  pid: number | undefined;
+}
+
+export interface ActorRecord {
+  spec: ActorSpec;
+  life: Life;
+  seat: Seat | undefined;
+  death: DeathData | undefined;
+  /** Peers that hear of every change. */
+  readonly subscribers: Set<PeerLink>;
+  readonly killRequests: { peer: PeerLink; worker: number; request: number }[];
+  timer: NodeJS.Timeout | undefined;
+}
+
+export function placeOf(actor: ActorRecord): Place {
+  const { life, spec, seat, death } = actor;
+  const status = life.status === 'alive' ? 'alive' : life.status === 'dead' ? 'dead' : 'down';
+  return {
+    actor: spec.actor,
+    status,
+    incarnation: life.incarnation,
+    worker: seat?.worker ?? -1,
+    name: spec.name,
+    ...(death === undefined ? {} : { death }),
+    failed: life.failed,
+    restarts: life.restarts,
+  };
+}
+
+export function unknownPlace(actor: number): Place {
+  return { actor, status: 'dead', incarnation: 0, worker: -1, name: '', failed: false, restarts: 0 };
+}
+
+export function infoOf(actor: ActorRecord): ActorInfo {
+  const { life, spec, seat, death } = actor;
+  return {
+    id: spec.actor,
+    name: spec.name,
+    kind: spec.kind,
+    isolation: spec.isolation,
+    pid: seat?.pid,
+    incarnation: life.incarnation,
+    state: life.status,
+    health: 'ok',
+    node: 'local',
+    restarts: life.restarts,
+    ...(death === undefined ? {} : { cause: describeDeath(death) }),
+  };
+}
+
+/** `wanted`: somebody asked for that end; `closing`: it was the end of the run. */
+export function deathOf(incarnation: number, end: EndData, wanted: boolean, closing: boolean): DeathData {
+  const { exitCode, signal, lastStderr, constructorFailed, cause } = end;
+  return {
+    incarnation,
+    reason: constructorFailed ? 'constructor' : wanted ? (closing ? 'shutdown' : 'killed') : 'exit',
+    ...(exitCode === undefined ? {} : { exitCode }),
+    ...(signal === undefined ? {} : { signal }),
+    lastStderr,
+    ...(cause === undefined ? {} : { cause }),
+  };
+}
+
+function describeDeath(death: DeathData): string {
+  const message = death.cause?.[2];
+  if (message !== undefined) return `${death.reason}: ${message}`;
+  if (death.reason !== 'exit') return death.reason;
+  return death.signal === undefined ? `exit code ${death.exitCode ?? 'unknown'}` : `signal ${death.signal}`;
+}
