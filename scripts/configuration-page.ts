@@ -31,7 +31,7 @@ const ENVIRONMENT = `## Environment variables
 |---|---|
 | \`SINKFLEX_CPU\` | forces the instruction set of the engine: avx512, avx2, neon or portable |
 | \`SINKFLEX_DEBUG\` | 1: as --debug, shows where an error happened |
-| \`SINKFLEX_PEERS\` | Python with torch and transformers for \`bench --peers\`; otherwise ~/.cache/sinkflex-peers/bin/python |
+| \`SINKFLEX_PEERS\` | Python with torch, transformers and ray for \`bench --peers\`; otherwise ~/.cache/sinkflex-peers/bin/python |
 | \`SINKFLEX_SHARED\` | folder with the rivals' scripts and the golden data of tests; otherwise ../shared beside the package |
 `;
 

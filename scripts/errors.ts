@@ -7,6 +7,7 @@ export const commandErrorCodes = {
   SINKFLEX_USAGE: 'Call the command as its --help says.',
   SINKFLEX_STUDY: 'One run of the study failed: its own message stands above; run that seed alone with launch.',
   SINKFLEX_BENCH_PEER: 'The rival could not be run: check the Python of SINKFLEX_PEERS, or leave --peers out.',
+  SINKFLEX_BENCH_FAILED: 'A measurement in a process of its own ended before it answered: its last words stand in the message.',
 } as const;
 
 export type CommandErrorCode = keyof typeof commandErrorCodes;

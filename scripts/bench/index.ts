@@ -3,8 +3,9 @@ import { Command } from 'commander';
 import { CommandError } from '../errors.ts';
 import { pipelineSuite } from './pipeline.ts';
 import { printRows, type Row, type Skip, type Suite } from './rows.ts';
+import { runtimeSuite } from './runtime.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { pipeline: pipelineSuite };
+const SUITES: Readonly<Record<string, Suite>> = { pipeline: pipelineSuite, runtime: runtimeSuite };
 
 interface BenchOptions {
   peers?: boolean;
@@ -36,17 +37,23 @@ export function benchCommand(): Command {
 
 async function runRows(chosen: readonly [string, Suite[string]][], o: BenchOptions): Promise<void> {
   const rows: (Row | Skip)[] = [];
-  for (const [id, measure] of chosen) {
-    process.stderr.write(`${id} ...\n`);
-    await measure({
-      peers: o.peers ?? false,
-      quick: o.quick ?? false,
-      note: (text) => process.stderr.write(`  ${text}\n`),
-      report: (row) => {
-        rows.push(row);
-        if (o.json) process.stdout.write(`${JSON.stringify(row)}\n`);
-      },
-    });
+  const closers: (() => Promise<void>)[] = [];
+  try {
+    for (const [id, measure] of chosen) {
+      process.stderr.write(`${id} ...\n`);
+      await measure({
+        peers: o.peers ?? false,
+        quick: o.quick ?? false,
+        note: (text) => process.stderr.write(`  ${text}\n`),
+        report: (row) => {
+          rows.push(row);
+          if (o.json) process.stdout.write(`${JSON.stringify(row)}\n`);
+        },
+        atEnd: (close) => closers.push(close),
+      });
+    }
+  } finally {
+    for (const close of closers.reverse()) await close();
   }
   if (!o.json) process.stdout.write(`${printRows(rows)}\n`);
   const skipped = rows.filter((r) => 'skipped' in r);

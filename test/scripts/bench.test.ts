@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
-import { printRows, ratioOf } from '../../scripts/bench/rows.ts';
+import { judged, printRows, ratioOf } from '../../scripts/bench/rows.ts';
 
 const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
 
@@ -41,6 +41,26 @@ t.test('a rival that is not there is a loud, counted skip', async (t) => {
     { row: 'pipeline.step.textbook', skipped: /no Python at \/nowhere\/python/ },
   ]);
   t.match(errors, /SKIPPED 1 of 2 measurements:\n {2}pipeline\.step\.textbook: peer: no Python/);
+});
+
+t.test('a row of the runtime has its bar, and Ray is skipped where it is not', async (t) => {
+  const { code, rows, errors } = bench(['runtime', '--rows', 'actor.async.thread', '--quick', '--peers', '--json'], {
+    SINKFLEX_PEERS: '/nowhere/python',
+  });
+  t.equal(code, 0, errors);
+  t.match(rows, [
+    { row: 'actor.async.thread', skipped: /no Python at \/nowhere\/python/ },
+    { suite: 'runtime', row: 'actor.async.thread', unit: 'calls/s', ours: Number, bar: '>= 40x', pass: undefined },
+  ]);
+});
+
+t.test('bars are judged', async (t) => {
+  const row = { suite: 's', row: 'a', unit: 'us', ours: 100, peer: 900, ratio: 9 };
+  t.match(judged(row, { ratio: 9 }), { bar: '>= 9x', pass: true });
+  t.match(judged(row, { ratio: 10 }), { bar: '>= 10x', pass: false });
+  t.match(judged(row, { most: 99 }), { bar: '<= 99 us', pass: false });
+  t.match(judged(row, { least: 100 }), { bar: '>= 100 us', pass: true });
+  t.match(printRows([judged(row, { ratio: 10 })]), /a +100 +900 +9\.00x +us +>= 10x +BELOW/);
 });
 
 t.test('ratios say how much better', async (t) => {
