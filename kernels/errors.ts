@@ -11,6 +11,8 @@ export const kernelErrorCodes = {
   SINKFLEX_OUT_OF_MEMORY: 'Make the batch, the cache (maxSequences x maxSequenceTokens) or the model smaller.',
   SINKFLEX_MEMORY_SHORT:
     'The machine has no room for the model or for another slot: take a smaller model, close other stores, or create the store with fewer slots.',
+  SINKFLEX_MEMORY_GONE:
+    'The process that made the shared memory is dead or has released it, or it was released here: make or open it again.',
   SINKFLEX_OS_FAILED: 'A system call failed; the message names it and its errno.',
   SINKFLEX_OS_PARENT_GONE: 'The parent process ended before its death could be watched: exit.',
   SINKFLEX_STORE_EMPTY: 'Publish a version first: WeightStore.initialise, loadFolder or Writing.publish.',

@@ -24,6 +24,7 @@ export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError 
 export { type LayerType, type ModelConfig, parseModelConfig, type RopeScaling } from './model-config.ts';
 export { os, type ProcessStatus } from './os.ts';
 export { type Pin, type SegmentAddress, type SegmentOptions, type Version, VersionedSegment, type Writing } from './segment.ts';
+export { SharedMemory, type SharedMemoryAddress } from './shared-memory.ts';
 export { readModelConfig, type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';
 
 export interface CpuInfo {

@@ -15,10 +15,11 @@
 namespace sinkflex {
 
 // Each adds its classes and functions to `exports`.
-void init_segment(Napi::Env env, Napi::Object exports);    // VersionedSegment
-void init_os(Napi::Env env, Napi::Object exports);         // os primitives
-void init_engine(Napi::Env env, Napi::Object exports);     // Engine
-void init_attention(Napi::Env env, Napi::Object exports);  // sinkAttention, sinkAttentionBackward
+void init_segment(Napi::Env env, Napi::Object exports);        // VersionedSegment
+void init_shared_memory(Napi::Env env, Napi::Object exports);  // SharedMemory
+void init_os(Napi::Env env, Napi::Object exports);             // os primitives
+void init_engine(Napi::Env env, Napi::Object exports);         // Engine
+void init_attention(Napi::Env env, Napi::Object exports);      // sinkAttention, sinkAttentionBackward
 
 inline Napi::Error make_error(Napi::Env env, const std::string& code, const std::string& message) {
   Napi::Error error = Napi::Error::New(env, message);

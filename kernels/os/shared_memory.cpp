@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <string_view>
 #include <utility>
 
 #include "failure.h"
@@ -29,6 +31,20 @@ Mapping::Mapping(int fd, size_t size) : size_(size) {
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | populate, fd, 0);
   if (data == MAP_FAILED) throw failure("mmap of " + std::to_string(size) + " bytes");
   data_ = static_cast<uint8_t*>(data);
+}
+
+Mapping::Mapping(int fd, uint64_t offset, size_t size, Mode mode) : size_(size) {
+  // MAP_NORESERVE: a private mapping is copied only where it is written, so it is not charged in advance.
+  const int flags = mode == Mode::kShared ? MAP_SHARED : MAP_PRIVATE | MAP_NORESERVE;
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset));
+  if (data == MAP_FAILED) throw failure("mmap of " + std::to_string(size) + " bytes");
+  data_ = static_cast<uint8_t*>(data);
+}
+
+void Mapping::make_private(int fd, uint64_t offset) {
+  const int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED;
+  if (mmap(data_, size_, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset)) == MAP_FAILED)
+    throw failure("mmap of " + std::to_string(size_) + " bytes");
 }
 
 Mapping::~Mapping() {
@@ -82,6 +98,20 @@ Descriptor open_shared([[maybe_unused]] int32_t pid, [[maybe_unused]] int fd, [[
   return descriptor;
 }
 
+bool has_name([[maybe_unused]] int fd, [[maybe_unused]] const std::string& name) {
+#ifdef __linux__
+  char link[32];
+  char target[256];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t size = readlink(link, target, sizeof target);
+  if (size < 0) return false;
+  const std::string expected = "/memfd:" + name + " ";  // " (deleted)" follows
+  return std::string_view(target, static_cast<size_t>(size)).starts_with(expected);
+#else
+  return true;
+#endif
+}
+
 void unlink_shared([[maybe_unused]] const std::string& name) noexcept {
 #ifndef __linux__
   shm_unlink(("/" + name).c_str());
@@ -93,8 +123,8 @@ void allocate_shared([[maybe_unused]] int fd, uint64_t size) {
   const uint64_t available = available_memory();
   if (available < size) {
     throw Error("SINKFLEX_MEMORY_SHORT",
-                "a slot of " + std::to_string(size) + " bytes does not fit: " + std::to_string(available) +
-                    " bytes are available; use fewer slots or a smaller model, or free memory");
+                std::to_string(size) + " bytes of shared memory do not fit: " + std::to_string(available) +
+                    " bytes are available; ask for less (fewer slots, a smaller model), or free memory");
   }
 #ifdef __linux__
   int result;
@@ -103,8 +133,8 @@ void allocate_shared([[maybe_unused]] int fd, uint64_t size) {
   } while (result != 0 && errno == EINTR);
   if (result == 0) return;
   if (errno == ENOMEM || errno == ENOSPC) {
-    throw Error("SINKFLEX_MEMORY_SHORT", "the kernel has no memory for a slot of " + std::to_string(size) + " bytes (" +
-                                             std::strerror(errno) + "); use fewer slots, or free memory");
+    throw Error("SINKFLEX_MEMORY_SHORT", "the kernel has no memory for " + std::to_string(size) + " bytes (" +
+                                             std::strerror(errno) + "); ask for less (fewer slots), or free memory");
   }
   throw failure("fallocate of " + std::to_string(size) + " bytes");
 #endif

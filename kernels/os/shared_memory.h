@@ -23,15 +23,24 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// An owned mapping, readable and writable, shared.
+// An owned mapping, readable and writable.
 class Mapping {
  public:
+  // What is written is seen by all; or stays in this mapping, page by page (copy on write).
+  enum class Mode { kShared, kPrivate };
+
   Mapping() = default;
-  Mapping(int fd, size_t size);  // faults every page in: no page fault, hence no SIGBUS, later
+  Mapping(int fd, size_t size);  // shared; faults every page in: no page fault, hence no SIGBUS, later
+  // [offset, offset + size); offset is a multiple of the page size. Pages come with the first access: the object's
+  // memory must be allocated.
+  Mapping(int fd, uint64_t offset, size_t size, Mode mode);
   ~Mapping();
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
   uint8_t* data() const noexcept { return data_; }
+  size_t size() const noexcept { return size_; }
+  // From now on as a fresh kPrivate mapping of the same bytes, at the same address.
+  void make_private(int fd, uint64_t offset);
 
  private:
   uint8_t* data_ = nullptr;
@@ -44,6 +53,8 @@ Descriptor create_shared(const std::string& name, uint64_t size);
 // An object of a living process. Throws SINKFLEX_OS_FAILED when there is none, or it is no object of at least `size`
 // bytes.
 Descriptor open_shared(int32_t pid, int fd, const std::string& name, uint64_t size);
+// Whether the object behind the descriptor was made with that name (elsewhere than on Linux opening by name proves it).
+bool has_name(int fd, const std::string& name);
 void unlink_shared(const std::string& name) noexcept;
 
 // Takes the memory of [0, size) now. SINKFLEX_MEMORY_SHORT when the machine or the control group has less than that to
