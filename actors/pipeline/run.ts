@@ -118,7 +118,7 @@ export class Run {
 
   /** Goes on from a checkpoint of an earlier process. */
   async resume(dir: string): Promise<void> {
-    const state = await this.#p.cast.trainer.restore(dir, 0);
+    const state = await this.#p.cast.trainer.rewind(dir, 0);
     this.#ledger = Ledger.restore(state.ledger, 'restart');
     this.#saved = { dir, step: state.step, cursor: state.cursor };
     await this.#adopt(state);
@@ -291,7 +291,7 @@ export class Run {
     for (;;) {
       signal.throwIfAborted();
       try {
-        const state = await cast.trainer.restore(saved.dir, ++this.#lineage);
+        const state = await cast.trainer.rewind(saved.dir, ++this.#lineage);
         await this.#adopt(state);
         return;
       } catch (e) {

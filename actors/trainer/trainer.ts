@@ -208,7 +208,7 @@ export class Trainer {
   }
 
   /** Goes back to a checkpoint: its weights are published as `lineage`, and what other lineages had under way is void. */
-  async restore(dir: string, lineage: number): Promise<CheckpointState> {
+  async rewind(dir: string, lineage: number): Promise<CheckpointState> {
     const state = readCheckpoint(dir);
     this.#store.loadFolder(modelFolder(dir), { lineage, version: state.version });
     await this.#engine.loadOptimizer(join(dir, 'optimizer.safetensors'));
@@ -247,7 +247,7 @@ export class Trainer {
     if (this.#fenced) {
       throw new ActorsError(
         'SINKFLEX_TRAINER_LOST',
-        'this trainer is a new incarnation without weights and moments of the run: begin or restore comes first.',
+        'this trainer is a new incarnation without weights and moments of the run: begin or rewind comes first.',
       );
     }
   }

@@ -6,9 +6,19 @@ import { actorScope, collectRefs, session } from '../worker/index.ts';
 import { definitionOf } from './definition.ts';
 import { RuntimeFailure } from './errors.ts';
 import { Handle, makeHandle } from './handle.ts';
-import { checkCall, checkSpawn } from './options.ts';
+import { checkCall, checkKill, checkSpawn } from './options.ts';
 import { currentRun, driver } from './run.ts';
-import type { ActorClass, ActorDefinition, ActorHandle, ActorInfo, AnyHandle, CallOptions, CurrentActor, SpawnOptions } from './types.ts';
+import type {
+  ActorClass,
+  ActorDefinition,
+  ActorHandle,
+  ActorInfo,
+  AnyHandle,
+  CallOptions,
+  CurrentActor,
+  KillOptions,
+  SpawnOptions,
+} from './types.ts';
 import { keep } from './values.ts';
 
 let spawned = 0;
@@ -25,7 +35,7 @@ export function spawn<C extends ActorClass>(
     ? [options?: SpawnOptions<ConstructorParameters<C>>]
     : [options: SpawnOptions<ConstructorParameters<C>> & { args: ConstructorParameters<C> }]
 ): ActorHandle<ActorDefinition<C>> {
-  const { id, kind, module, methods } = definitionOf(definition);
+  const { id, kind, module, methods, concurrencyGroups } = definitionOf(definition);
   const options = (rest[0] ?? {}) as SpawnOptions;
   const { name: wanted, ...checked } = checkSpawn(options);
   const here = session();
@@ -54,7 +64,7 @@ export function spawn<C extends ActorClass>(
     module,
     exportName: kind,
     methods: [...methods],
-    concurrencyGroups: {},
+    concurrencyGroups,
     args,
   };
   here.link.send({ t: 'spawn', spec, watch: refs.length > 0 });
@@ -93,9 +103,15 @@ export function withOptions<H extends AnyHandle>(handle: H, options: CallOptions
   return Handle.withOptions(handleOf(handle), checkCall(options)) as unknown as H;
 }
 
-/** Ends an incarnation: its stop() gets a second. Resolves when it is gone, with `restart` when the next one is alive. */
-export function kill(handle: AnyHandle, options: { restart?: boolean } = {}): Promise<void> {
-  return session().kill(Handle.client(handleOf(handle)).id, options.restart ?? false);
+/**
+ * Ends an incarnation: its stop() gets a second. Resolves when it is gone, with `restart` when the next one is alive. With `drain` its
+ * drain() runs, accepted calls finish and its checkpoint() is saved before, for which there is `timeoutMs` (default 30 s).
+ *
+ * @example
+ * await kill(queue, { drain: true, restart: true }); // the next incarnation's restore() gets what checkpoint() answered
+ */
+export function kill(handle: AnyHandle, options: KillOptions = {}): Promise<void> {
+  return session().kill(Handle.client(handleOf(handle)).id, checkKill(options));
 }
 
 /** Every actor of the run, the dead included. */
@@ -121,5 +137,6 @@ export function currentActor<T = object>(): CurrentActor<T> {
     gpuIds: [],
     self: makeHandle(session().client(actor.id, actor.name), actor.kind, actor.methods) as unknown as ActorHandle<T>,
     signal,
+    checkpoint: () => actor.checkpoint(),
   };
 }

@@ -4,16 +4,17 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { RuntimeFailure } from './errors.ts';
-import type { ActorClass, ActorDefinition } from './types.ts';
+import type { ActorClass, ActorDefinition, ActorOptions } from './types.ts';
 
 /** What the runtime knows of a definition. */
 export interface Definition extends ActorDefinition<ActorClass> {
   readonly module: string;
   readonly type: ActorClass;
   readonly methods: readonly string[];
+  readonly concurrencyGroups: Record<string, { maxConcurrency: number; methods: string[] }>;
 }
 
-const reserved = new Set(['constructor', 'start', 'stop']);
+const reserved = new Set(['constructor', 'start', 'stop', 'drain', 'checkpoint', 'restore']);
 const forbidden = new Set(['then', 'toJSON']);
 
 function packageOf(file: string): { folder: string; name: string } {
@@ -65,6 +66,28 @@ function methodsOf(type: ActorClass): string[] {
   return [...names].sort();
 }
 
+function groupsOf(
+  kind: string,
+  methods: readonly string[],
+  groups: Record<string, { maxConcurrency: number; methods?: readonly string[] }>,
+): Definition['concurrencyGroups'] {
+  const owner = new Map<string, string>();
+  const bad = (message: string): RuntimeFailure => new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `actor ${kind}: ${message}`);
+  return Object.fromEntries(
+    Object.entries(groups).map(([name, { maxConcurrency, methods: members = [] }]) => {
+      if (name === '') throw bad('a concurrency group needs a name');
+      if (!Number.isSafeInteger(maxConcurrency) || maxConcurrency < 1)
+        throw bad(`maxConcurrency of group ${name} is ${maxConcurrency}; it must be an integer of at least 1`);
+      for (const method of members) {
+        if (!methods.includes(method)) throw bad(`group ${name} names ${method}(), which the class does not declare`);
+        if (owner.has(method)) throw bad(`${method}() is in the groups ${owner.get(method)} and ${name}`);
+        owner.set(method, name);
+      }
+      return [name, { maxConcurrency, methods: [...members] }];
+    }),
+  );
+}
+
 /**
  * Makes a class an actor. Export the result under the name given, from a module that starts nothing when it is imported.
  *
@@ -72,9 +95,15 @@ function methodsOf(type: ActorClass): string[] {
  * export const Counter = defineActor(import.meta.url, 'Counter', class {
  *   #n = 0;
  *   add(by: number) { return (this.#n += by); }
- * });
+ *   health() { return 'ok'; }
+ * }, { concurrencyGroups: { control: { maxConcurrency: 1, methods: ['health'] } } });
  */
-export function defineActor<C extends ActorClass>(module: string, exportName: string, type: C): ActorDefinition<C> {
+export function defineActor<C extends ActorClass>(
+  module: string,
+  exportName: string,
+  type: C,
+  options: ActorOptions<NoInfer<C>> = {},
+): ActorDefinition<C> {
   if (typeof module !== 'string' || !URL.canParse(module))
     throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'the first argument of defineActor is import.meta.url');
   if (typeof exportName !== 'string' || exportName === '')
@@ -88,7 +117,8 @@ export function defineActor<C extends ActorClass>(module: string, exportName: st
       'SINKFLEX_BAD_DEFINITION',
       `actor ${exportName} declares ${bad}(), which would make its handle look like something else`,
     );
-  const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods };
+  const concurrencyGroups = groupsOf(exportName, methods, options.concurrencyGroups ?? {});
+  const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods, concurrencyGroups };
   registered.set(definition.id, { id: definition.id, module, exportName });
   return Object.freeze(definition) as unknown as ActorDefinition<C>;
 }

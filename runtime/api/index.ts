@@ -31,6 +31,7 @@ export type {
   ActorDefinition,
   ActorHandle,
   ActorInfo,
+  ActorOptions,
   ActorOutput,
   AnyHandle,
   CallOptions,
@@ -38,6 +39,7 @@ export type {
   HandleOf,
   InitOptions,
   Isolation,
+  KillOptions,
   ObjectRef,
   SpawnOptions,
 } from './types.ts';

@@ -2,7 +2,7 @@
 import { availableParallelism } from 'node:os';
 import type { ActorSpec, ResourceRequest } from '../control/index.ts';
 import { RuntimeFailure } from './errors.ts';
-import type { CallOptions, InitOptions, PlacementOptions, SpawnOptions } from './types.ts';
+import type { CallOptions, InitOptions, KillOptions, PlacementOptions, SpawnOptions } from './types.ts';
 
 function bad(option: string, value: unknown, wanted: string): never {
   throw new RuntimeFailure(
@@ -91,6 +91,14 @@ export function checkRequest(options: PlacementOptions): ResourceRequest {
     strategy: typeof strategy === 'string' ? strategy : { node: strategy.node, soft: strategy.soft ?? false },
     ...(placementGroup === undefined ? {} : { group: placementGroup.id, bundle: bundle ?? -1 }),
   };
+}
+
+const DRAIN_MS = 30_000;
+
+/** graceMs 0: the usual. */
+export function checkKill(options: KillOptions): { restart: boolean; drain: boolean; graceMs: number } {
+  const { restart = false, drain = false } = options;
+  return { restart, drain, graceMs: ms('timeoutMs', options.timeoutMs, drain ? DRAIN_MS : 0) };
 }
 
 export function checkCall(options: CallOptions): CallOptions {

@@ -1,6 +1,9 @@
 // The types that a user of the runtime writes: actor classes, handles whose methods answer with refs, options.
 
-/** A class that can be an actor. Its public methods are what a handle answers; `start` and `stop` are its lifecycle. */
+/**
+ * A class that can be an actor. Its public methods are what a handle answers, except its lifecycle: `restore(state)` and `start()` after the
+ * constructor, `checkpoint()` for the state that restore() gets, `drain()` before a planned end, `stop()` at every end.
+ */
 // biome-ignore lint/suspicious/noExplicitAny: a constructor constraint must accept every parameter list; it never reaches a user's values
 export type ActorClass = abstract new (...args: any[]) => object;
 
@@ -32,19 +35,21 @@ export interface ObjectRef<T> extends PromiseLike<T> {
 }
 
 /** Methods that belong to the runtime, and names that would make a handle look like something else. */
-export type ReservedMethod = 'start' | 'stop' | 'then' | 'toJSON' | 'constructor';
+export type ReservedMethod = 'start' | 'stop' | 'drain' | 'checkpoint' | 'restore' | 'then' | 'toJSON' | 'constructor';
 
 type Argument<A> = A | ObjectRef<A>;
 type Arguments<P extends readonly unknown[]> = { [I in keyof P]: Argument<P[I]> };
 
 /** The remote face of an instance I: each public method, answering with a ref. */
-export type HandleOf<I> = {
+export type HandleOf<I> = HandleMethods<I> & { readonly [handleBrand]: I };
+
+type HandleMethods<I> = {
   readonly [K in keyof I as K extends ReservedMethod ? never : I[K] extends (...args: never[]) => unknown ? K : never]: I[K] extends (
     ...args: infer P
   ) => infer R
     ? (...args: Arguments<P>) => ObjectRef<Awaited<R>>
     : never;
-} & { readonly [handleBrand]: I };
+};
 
 /** Handle of a definition (`ActorHandle<typeof Counter>`), of a class, or of an instance type. */
 export type ActorHandle<T> =
@@ -118,6 +123,26 @@ export interface SpawnOptions<Args extends readonly unknown[] = readonly unknown
   unresponsiveMs?: number;
   /** URLs of modules that the worker imports before the actor is constructed: those that register what its arguments name. */
   imports?: readonly string[];
+}
+
+/** Names of the methods of C that its handles answer. */
+export type MethodOf<C extends ActorClass> = keyof HandleMethods<InstanceType<C>> & string;
+
+export interface ActorOptions<C extends ActorClass = ActorClass> {
+  /**
+   * Calls of these methods have a limit of their own, so that they never wait behind others, and no order between groups. What is in no
+   * group has the `maxConcurrency` of spawn. A call can ask for a group with `withOptions(handle, { concurrencyGroup })`.
+   */
+  concurrencyGroups?: Record<string, { maxConcurrency: number; methods?: readonly MethodOf<C>[] }>;
+}
+
+export interface KillOptions {
+  /** Start the next incarnation; it counts as none of its restarts. */
+  restart?: boolean;
+  /** First let accepted calls finish, run drain(), and save what checkpoint() answers; calls that come meanwhile fail. */
+  drain?: boolean;
+  /** Time for its end. Default 1 s, with `drain` 30 s. */
+  timeoutMs?: number;
 }
 
 export interface CallOptions {
@@ -201,4 +226,6 @@ export interface CurrentActor<T = object> {
   readonly self: ActorHandle<T>;
   /** Aborts when the call under way is aborted or past its deadline, and when the actor is stopped. */
   readonly signal: AbortSignal;
+  /** Saves what its checkpoint() answers now; resolves when that is on its way to the agent. */
+  checkpoint(): Promise<void>;
 }

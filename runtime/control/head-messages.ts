@@ -1,7 +1,7 @@
 // What the head and its peers (the agents of nodes, and drivers) tell each other: plain calls when all live in one process, frames on a
 // local socket otherwise. Every message may be delivered twice, or again after a reconnection; the second time changes nothing.
 import type { ErrorData } from '../wire/index.ts';
-import type { ActorSpec, Ask, Place } from './messages.ts';
+import type { ActorSpec, Ask, EncodedValue, Place, StopMode } from './messages.ts';
 
 /** How an incarnation ended, as its agent saw it. Whether somebody wanted that is the head's knowledge. */
 export interface EndData {
@@ -17,10 +17,12 @@ export type ToHead =
   | { t: 'spawn'; spec: ActorSpec }
   /** Wants to hear where the actor is, now and at every change. */
   | { t: 'resolve'; actor: number }
-  | { t: 'kill'; actor: number; restart: boolean; worker: number; request: number }
+  | { t: 'kill'; actor: number; restart: boolean; drain: boolean; graceMs: number; worker: number; request: number }
   | { t: 'ask'; worker: number; request: number; ask: Ask }
   | { t: 'hosted'; actor: number; incarnation: number; worker: number; pid: number | undefined }
   | { t: 'started'; actor: number; incarnation: number }
+  /** What checkpoint() answered: kept for the next incarnation's restore(). */
+  | { t: 'checkpoint'; actor: number; incarnation: number; state: EncodedValue }
   | { t: 'died'; actor: number; incarnation: number; end: EndData };
 
 export type FromHead =
@@ -28,8 +30,8 @@ export type FromHead =
   | { t: 'place'; place: Place }
   | { t: 'killed'; worker: number; request: number }
   | { t: 'answer'; worker: number; request: number; value?: unknown; error?: ErrorData }
-  | { t: 'start'; spec: ActorSpec; incarnation: number }
-  | { t: 'stop'; actor: number; incarnation: number; graceMs: number };
+  | { t: 'start'; spec: ActorSpec; incarnation: number; checkpoint?: EncodedValue }
+  | { t: 'stop'; actor: number; incarnation: number; graceMs: number; mode: StopMode };
 
 /** The way to the head. */
 export interface HeadLink {

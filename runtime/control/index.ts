@@ -2,4 +2,16 @@
 export { type ActorEffect, type ActorEvent, advance, born, type Life, type RestartPolicy, type Status, type Step } from './actor.ts';
 export * from './cluster-types.ts';
 export type { EndData, FromHead, HeadLink, PeerLink, ToHead } from './head-messages.ts';
-export type { ActorSpec, Ask, DeathData, Found, FromAgent, Place, ResourceRequest, ToAgent, WorkerBirth } from './messages.ts';
+export type {
+  ActorSpec,
+  Ask,
+  DeathData,
+  EncodedValue,
+  Found,
+  FromAgent,
+  Place,
+  ResourceRequest,
+  StopMode,
+  ToAgent,
+  WorkerBirth,
+} from './messages.ts';

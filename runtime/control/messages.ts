@@ -14,6 +14,12 @@ export interface ResourceRequest {
   bundle?: number;
 }
 
+/** A value as bytes that stand alone. */
+export interface EncodedValue {
+  header: Uint8Array;
+  sections: Uint8Array;
+}
+
 /** Everything an agent needs to start any incarnation of an actor. Plain data. */
 export interface ActorSpec {
   actor: number;
@@ -25,7 +31,7 @@ export interface ActorSpec {
   module: string;
   exportName: string;
   methods: string[];
-  args: { header: Uint8Array; sections: Uint8Array };
+  args: EncodedValue;
   isolation: Isolation;
   request: ResourceRequest;
   getIfExists: boolean;
@@ -74,22 +80,28 @@ export interface Place {
   restarts: number;
 }
 
+/** How an incarnation is ended. `kill`: at once. `shutdown`: its drain() runs first. `drain`: accepted calls finish, then its state is saved. */
+export type StopMode = 'kill' | 'shutdown' | 'drain';
+
 export type ToAgent =
   | { t: 'ready' }
   | { t: 'resolve'; actor: number }
   /** `watch`: the spawner keeps something for the actor until it is dead, so it wants to hear of that. */
   | { t: 'spawn'; spec: ActorSpec; watch: boolean }
-  | { t: 'kill'; actor: number; restart: boolean; request: number }
+  /** `drain`: accepted calls finish and the state is saved first; `graceMs`: the time for its end (0: the usual). */
+  | { t: 'kill'; actor: number; restart: boolean; drain: boolean; graceMs: number; request: number }
   | { t: 'ask'; request: number; ask: Ask }
   | { t: 'started'; actor: number; incarnation: number }
   | { t: 'ended'; actor: number; incarnation: number; reason: 'constructor' | 'killed'; error?: ErrorData }
+  /** What checkpoint() answered: kept for the next incarnation's restore(). */
+  | { t: 'checkpoint'; actor: number; incarnation: number; state: EncodedValue }
   | { t: 'fatal'; error: ErrorData }
   /** What was asked with 'query'. Not a word of any incarnation: a worker that cannot answer is a fact of its own. */
   | { t: 'reply'; request: number; answer?: unknown; error?: ErrorData };
 
 export type FromAgent =
-  | { t: 'start'; spec: ActorSpec; incarnation: number }
-  | { t: 'stop'; actor: number; incarnation: number; graceMs: number }
+  | { t: 'start'; spec: ActorSpec; incarnation: number; checkpoint?: EncodedValue }
+  | { t: 'stop'; actor: number; incarnation: number; graceMs: number; mode: StopMode }
   | { t: 'place'; place: Place }
   | { t: 'killed'; request: number }
   | { t: 'answer'; request: number; value?: unknown; error?: ErrorData }

@@ -19,6 +19,8 @@ import { encodeError } from '../wire/index.ts';
 import { type ActorRecord, deathOf, infoOf, placeOf, unknownPlace } from './records.ts';
 
 const BACKOFF_MAX_MS = 30_000;
+/** What stop() gets at a kill. */
+const GRACE_MS = 1000;
 const KEPT_DEAD = 1000;
 /** A spawn may still be on its way from another worker, whose handle was quicker. */
 const EXPECTED_MS = 2000;
@@ -34,7 +36,6 @@ export class Head {
   readonly #listeners = new Set<(info: ActorInfo) => void>();
   #agent: PeerLink | undefined;
   #closing = false;
-  #graceMs = 1000;
   #allDead: (() => void) | undefined;
 
   /** A node that actors can be placed on. */
@@ -63,6 +64,8 @@ export class Head {
         if (actor === undefined || actor.life.status === 'dead') from.send({ t: 'killed', worker, request });
         else {
           actor.killRequests.push({ peer: from, worker, request });
+          if (actor.life.intent === undefined)
+            actor.stop = { mode: message.drain ? 'drain' : 'kill', graceMs: message.graceMs || GRACE_MS };
           this.#event(actor, { type: 'kill', restart: message.restart });
         }
         return;
@@ -87,6 +90,11 @@ export class Head {
         this.#fromHost(message.actor, message.incarnation, from, (actor) =>
           this.#event(actor, { type: 'started', incarnation: message.incarnation }),
         );
+        return;
+      case 'checkpoint':
+        this.#fromHost(message.actor, message.incarnation, from, (actor) => {
+          actor.checkpoint = message.state;
+        });
         return;
       case 'died':
         this.#fromHost(message.actor, message.incarnation, from, (actor) => {
@@ -136,6 +144,8 @@ export class Head {
       subscribers: this.#expected.get(spec.actor) ?? new Set(),
       killRequests: [],
       timer: undefined,
+      stop: { mode: 'kill', graceMs: GRACE_MS },
+      checkpoint: undefined,
     };
     this.#expected.delete(spec.actor);
     this.#actors.set(spec.actor, actor);
@@ -183,14 +193,19 @@ export class Head {
       case 'start':
         clearTimeout(actor.timer);
         actor.seat = { peer: this.#agent!, worker: -1, pid: undefined };
-        this.#agent!.send({ t: 'start', spec, incarnation: effect.incarnation });
+        this.#agent!.send({
+          t: 'start',
+          spec,
+          incarnation: effect.incarnation,
+          ...(actor.checkpoint === undefined ? {} : { checkpoint: actor.checkpoint }),
+        });
         return;
       case 'wait':
         clearTimeout(actor.timer);
         actor.timer = setTimeout(() => this.#event(actor, { type: 'backoff-elapsed', incarnation: effect.incarnation }), effect.delayMs);
         return;
       case 'terminate':
-        actor.seat?.peer.send({ t: 'stop', actor: spec.actor, incarnation: effect.incarnation, graceMs: this.#graceMs });
+        actor.seat?.peer.send({ t: 'stop', actor: spec.actor, incarnation: effect.incarnation, ...actor.stop });
         return;
     }
   }
@@ -209,6 +224,7 @@ export class Head {
   #retire(actor: ActorRecord): void {
     clearTimeout(actor.timer);
     actor.spec = { ...actor.spec, args: NO_ARGS };
+    actor.checkpoint = undefined;
     actor.subscribers.clear();
     if (this.#names.get(actor.spec.name) === actor) this.#names.delete(actor.spec.name);
     this.#dead.add(actor.spec.actor);
@@ -237,8 +253,10 @@ export class Head {
   /** Ends every actor: stop() hooks get the time. Resolves when all are dead, or the time is up. */
   async close(timeoutMs: number, graceMs: number): Promise<void> {
     this.#closing = true;
-    this.#graceMs = graceMs;
-    for (const actor of [...this.#actors.values()]) this.#event(actor, { type: 'kill', restart: false });
+    for (const actor of [...this.#actors.values()]) {
+      actor.stop = { mode: 'shutdown', graceMs };
+      this.#event(actor, { type: 'kill', restart: false });
+    }
     if (this.#dead.size === this.#actors.size) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, timeoutMs);

@@ -1,6 +1,6 @@
 // What the head keeps of each actor beside its life, and how it looks from outside.
 import type { ActorInfo } from '../api/types.ts';
-import type { ActorSpec, DeathData, EndData, Life, PeerLink, Place } from '../control/index.ts';
+import type { ActorSpec, DeathData, EncodedValue, EndData, Life, PeerLink, Place, StopMode } from '../control/index.ts';
 
 /** Where an incarnation runs. */
 export interface Seat {
@@ -18,6 +18,10 @@ export interface ActorRecord {
   readonly subscribers: Set<PeerLink>;
   readonly killRequests: { peer: PeerLink; worker: number; request: number }[];
   timer: NodeJS.Timeout | undefined;
+  /** How it is ended when its life says so. */
+  stop: { mode: StopMode; graceMs: number };
+  /** What its last incarnation saved. */
+  checkpoint: EncodedValue | undefined;
 }
 
 export function placeOf(actor: ActorRecord): Place {

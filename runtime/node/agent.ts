@@ -55,7 +55,8 @@ export class Agent {
       case 'ask':
         this.#directory.receive(message, from);
         return;
-      case 'started': {
+      case 'started':
+      case 'checkpoint': {
         const hosted = this.#hostedBy(message.actor, message.incarnation, from);
         if (hosted !== undefined) this.#head.send(message);
         return;
@@ -92,10 +93,10 @@ export class Agent {
   onHead(message: FromHead): void {
     switch (message.t) {
       case 'start':
-        this.#start(message.spec, message.incarnation);
+        this.#start(message);
         return;
       case 'stop':
-        this.#stop(message.actor, message.incarnation, message.graceMs);
+        this.#stop(message);
         return;
       default:
         this.#directory.onHead(message);
@@ -103,7 +104,8 @@ export class Agent {
     }
   }
 
-  #start(spec: ActorSpec, incarnation: number): void {
+  #start(message: Extract<FromHead, { t: 'start' }>): void {
+    const { spec, incarnation } = message;
     const { actor } = spec;
     if ((this.#hosted.get(actor)?.incarnation ?? 0) >= incarnation) return;
     let worker: WorkerRecord;
@@ -119,13 +121,14 @@ export class Agent {
     this.#hosted.set(actor, hosted);
     worker.hosted.add(hosted);
     this.#head.send({ t: 'hosted', actor, incarnation, worker: worker.worker, pid: worker.carrier.pid });
-    worker.send({ t: 'start', spec, incarnation });
+    worker.send(message);
   }
 
-  #stop(actor: number, incarnation: number, graceMs: number): void {
+  #stop(message: Extract<FromHead, { t: 'stop' }>): void {
+    const { actor, incarnation, graceMs } = message;
     const hosted = this.#hosted.get(actor);
     if (hosted?.incarnation !== incarnation) return;
-    hosted.worker.send({ t: 'stop', actor, incarnation, graceMs });
+    hosted.worker.send(message);
     this.#hardLater(hosted, graceMs + HARD_AFTER_MS);
   }
 

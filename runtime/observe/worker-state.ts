@@ -5,7 +5,7 @@ import type { ToAgent } from '../control/index.ts';
 import { FAILED, PENDING, type Ref, VALUE } from '../objects/index.ts';
 import { Encoded, encodeError } from '../wire/index.ts';
 import type { ActorClient } from '../worker/client.ts';
-import type { Task } from '../worker/host.ts';
+import type { InboundCall } from '../worker/inbound-call.ts';
 import type { Session } from '../worker/session.ts';
 import { LoopLag } from './loop-lag.ts';
 import type { BusyActor, CallRow, ChannelState, Cut, ObjectState, Question, Vitals } from './questions.ts';
@@ -43,13 +43,9 @@ export function answer(session: Session, question: Question): unknown {
 }
 
 function vitals(session: Session): Vitals {
-  const held = new Map<number, number>();
-  for (const connection of session.connections())
-    for (const [actor, tasks] of connection.held) held.set(actor, (held.get(actor) ?? 0) + tasks.length);
   const busy: BusyActor[] = [];
   for (const host of session.hosts.values()) {
-    const { id: actor, runningCount: running, queuedCount } = host;
-    const queued = queuedCount + (held.get(actor) ?? 0);
+    const { id: actor, runningCount: running, queuedCount: queued } = host;
     if (running > 0 || queued > 0) busy.push({ actor, running, queued });
   }
   const channels: ChannelState[] = [];
@@ -104,7 +100,7 @@ function calls(session: Session, limit: number, silent: ReadonlySet<number>): Cu
   const found = new Collector<CallRow>(limit);
   const since = (at: number): number => (at > 0 ? now - at : -1);
   const remaining = (expiresAt: number): number => (expiresAt > 0 ? Math.max(0, expiresAt - now) : -1);
-  const inbound = (state: CallRow['state'], task: Task): CallRow => ({
+  const inbound = (state: CallRow['state'], task: InboundCall): CallRow => ({
     state,
     actor: task.host.id,
     method: task.method,

@@ -7,6 +7,8 @@ import { ActorHost } from './host.ts';
 import { setResident } from './scope.ts';
 import { Session } from './session.ts';
 
+const NO_ARGS = { header: new Uint8Array(), sections: new Uint8Array() };
+
 export interface Carrier {
   /** Sends to the agent; `sent` when it is on its way. */
   send(message: ToAgent, sent?: () => void): void;
@@ -50,7 +52,7 @@ export class WorkerLife {
     return this.#birth.isolation !== 'shared';
   }
 
-  async #start({ spec, incarnation }: Extract<FromAgent, { t: 'start' }>): Promise<void> {
+  async #start({ spec, incarnation, checkpoint }: Extract<FromAgent, { t: 'start' }>): Promise<void> {
     const host = new ActorHost(spec, incarnation);
     this.#session.hosts.set(spec.actor, host);
     if (this.#alone) setResident(host.scope);
@@ -59,7 +61,12 @@ export class WorkerLife {
       const definition = await loadDefinition(spec.module, spec.exportName, spec.definition);
       for (const url of spec.imports) await import(url);
       const args = decodeAlone(new Encoded(spec.args.header, spec.args.sections)) as unknown[];
-      await host.start(definition.type as never, args);
+      // Equal in all actors of a definition: one copy, however many are hosted here.
+      spec.methods = definition.methods as string[];
+      spec.args = NO_ARGS;
+      await host.start(definition.type as never, args, checkpoint, (state) =>
+        this.#carrier.send({ t: 'checkpoint', actor: spec.actor, incarnation, state }),
+      );
       if (this.#session.hosts.get(spec.actor) !== host) return; // stopped meanwhile
       this.#carrier.send({ t: 'started', actor: spec.actor, incarnation });
     } catch (error) {
@@ -68,10 +75,10 @@ export class WorkerLife {
     }
   }
 
-  async #stop({ actor, incarnation, graceMs }: Extract<FromAgent, { t: 'stop' }>): Promise<void> {
+  async #stop({ actor, incarnation, graceMs, mode }: Extract<FromAgent, { t: 'stop' }>): Promise<void> {
     const host = this.#session.hosts.get(actor);
     if (host?.incarnation !== incarnation) return;
-    await host.stop(graceMs, 'killed');
+    await host.stop(graceMs, mode);
     this.#ended(actor, { t: 'ended', actor, incarnation, reason: 'killed' });
   }
 

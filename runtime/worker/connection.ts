@@ -3,7 +3,8 @@ import { RuntimeFailure } from '../api/errors.ts';
 import { RELEASED, type Ref, VALUE } from '../objects/index.ts';
 import { Channel, type ChannelHandler, decodeError, encodeError, type Transport } from '../wire/index.ts';
 import type { ActorClient } from './client.ts';
-import type { Task } from './host.ts';
+import type { InboundCall } from './inbound-call.ts';
+import type { Lane } from './lane.ts';
 import { ABORT, ANSWER, BORROW, CALL, FAILURE, FETCH, GIVE_BACK } from './protocol.ts';
 import { collectRefs, type Session } from './session.ts';
 
@@ -18,9 +19,9 @@ export class Connection implements ChannelHandler {
   /** Encoded bytes of unanswered calls. */
   bytesInFlight = 0;
   /** Calls of the peer that it can still abort. */
-  readonly inbound = new Map<number, Task>();
-  /** Actor -> calls of this peer that wait behind one whose refs are still being fetched, so that its order holds. */
-  readonly held = new Map<number, Task[]>();
+  readonly inbound = new Map<number, InboundCall>();
+  /** Concurrency group of an actor -> calls of this peer that wait behind one whose refs are still being fetched, so that its order holds. */
+  readonly held = new Map<Lane, InboundCall[]>();
 
   constructor(session: Session, peer: number, transport: Transport) {
     this.session = session;

@@ -1,93 +1,40 @@
-// One incarnation of an actor inside its worker: mailbox, execution, end. Calls of one caller start in the order in which they were
-// made; up to maxConcurrency may be under way at once.
+// One incarnation of an actor inside its worker: mailbox, execution, end. Calls of one caller to one concurrency group start in the order
+// in which they were made; up to the group's maxConcurrency may be under way at once.
 import { performance } from 'node:perf_hooks';
 import { ActorBusyError, ActorDiedError, CallAbortedError, type Death, RuntimeFailure } from '../api/errors.ts';
-import type { ActorSpec } from '../control/index.ts';
+import type { ActorSpec, EncodedValue, StopMode } from '../control/index.ts';
 import { FAILED, PENDING, RELEASED, Ref } from '../objects/index.ts';
 import type { Connection } from './connection.ts';
+import { type ActorCounts, checkBlocked, currentRecorder, type MethodCounts } from './counters.ts';
+import { bringUp, Checkpoints, runHook, within } from './hooks.ts';
+import { ActorScope, CallScope, type InboundCall } from './inbound-call.ts';
+import { Lane } from './lane.ts';
 import { enter, insideSome, leave, runInside, type Scope, type ScopeActor } from './scope.ts';
 
-type Method = (this: unknown, ...args: unknown[]) => unknown;
-interface Instance {
-  start?: () => unknown;
-  stop?: () => unknown;
-}
+type Function = (this: unknown, ...args: unknown[]) => unknown;
 
-/** A call that an actor owes an answer. */
-export class Task {
-  readonly host: ActorHost;
-  readonly connection: Connection;
-  readonly call: number;
-  readonly method: string;
-  readonly args: unknown[];
-  /** performance.now() of the deadline; 0: none. */
-  readonly expiresAt: number;
-  /** performance.now() of its arrival, and of its start if it is asynchronous; 0: not started. */
-  readonly receivedAt: number;
-  startedAt = 0;
-  /** Refs among the arguments that have not arrived. */
-  waiting = 0;
-  failure: unknown = undefined;
-  #controller: AbortController | undefined;
-  readonly abortable: boolean;
-  aborted = false;
-  scope: Scope | undefined = undefined;
-
-  constructor(
-    host: ActorHost,
-    connection: Connection,
-    call: number,
-    method: string,
-    args: unknown[],
-    expiresAt: number,
-    abortable: boolean,
-  ) {
-    this.host = host;
-    this.connection = connection;
-    this.call = call;
-    this.method = method;
-    this.args = args;
-    this.expiresAt = expiresAt;
-    this.abortable = abortable;
-    this.receivedAt = connection.channel.receivedAt;
-    if (abortable) connection.inbound.set(call, this);
-  }
-
-  get signal(): AbortSignal {
-    this.#controller ??= new AbortController();
-    if (this.aborted) this.#controller.abort();
-    return this.#controller.signal;
-  }
-
-  abort(): void {
-    this.aborted = true;
-    this.#controller?.abort(new CallAbortedError(`${this.host.spec.name}.${this.method}()`, true));
-  }
-
-  answer(value: unknown): void {
-    if (this.scope !== undefined) this.scope.over = true;
-    if (this.abortable) this.connection.inbound.delete(this.call);
-    this.connection.answer(this.call, value);
-  }
-
-  fail(error: unknown): void {
-    if (this.scope !== undefined) this.scope.over = true;
-    if (this.abortable) this.connection.inbound.delete(this.call);
-    this.connection.fail(this.call, error);
-  }
+/** A method of this actor, from its first call on. */
+interface Method extends MethodCounts {
+  run: Function;
 }
 
 export class ActorHost implements ScopeActor {
   readonly spec: ActorSpec;
   readonly incarnation: number;
+  readonly scope: Scope = new ActorScope(this);
   #instance: object | undefined;
-  readonly #methods = new Map<string, Method>();
-  readonly #queue: Task[] = [];
-  #head = 0;
-  readonly #running = new Set<Task>();
+  #methods: Map<string, Method> | undefined;
+  readonly #lane: Lane;
+  /** By name; only for actors that declare groups. */
+  readonly #groups: Map<string, Lane> | undefined;
+  #running: Set<InboundCall> | undefined;
+  /** Calls that wait for refs among their arguments, or behind such a call. */
+  #held = 0;
   #ending: Death | undefined;
-  readonly #stopped = new AbortController();
-  readonly #scope: Scope;
+  /** Ending, and what was accepted is still finished. */
+  #draining = false;
+  #stopped: AbortController | undefined;
+  #checkpoints: Checkpoints | undefined;
   /** Calls need an asynchronous scope: several actors share the worker. */
   readonly #shared: boolean;
   #idle: (() => void) | undefined;
@@ -96,7 +43,11 @@ export class ActorHost implements ScopeActor {
     this.spec = spec;
     this.incarnation = incarnation;
     this.#shared = spec.isolation === 'shared';
-    this.#scope = { actor: this, expiresAt: 0, signal: this.#stopped.signal, abortable: false, over: false };
+    this.#lane = new Lane('', spec.maxConcurrency);
+    for (const name in spec.concurrencyGroups) {
+      this.#groups ??= new Map();
+      this.#groups.set(name, new Lane(name, spec.concurrencyGroups[name]!.maxConcurrency));
+    }
   }
 
   get id(): number {
@@ -114,68 +65,123 @@ export class ActorHost implements ScopeActor {
   get methods(): readonly string[] {
     return this.spec.methods;
   }
-  get scope(): Scope {
-    return this.#scope;
+  /** Calls are under way. */
+  get busy(): boolean {
+    return this.#running !== undefined && this.#running.size > 0;
+  }
+  /** Aborts when the incarnation is stopped. */
+  get stopSignal(): AbortSignal {
+    if (this.#stopped === undefined) {
+      this.#stopped = new AbortController();
+      if (this.#ending !== undefined && !this.#draining) this.#abort();
+    }
+    return this.#stopped.signal;
   }
 
   /** For those who look: calls under way, and calls that wait in the mailbox, oldest first. */
-  get running(): Iterable<Task> {
-    return this.#running;
+  get running(): Iterable<InboundCall> {
+    return this.#running ?? [];
   }
   get runningCount(): number {
-    return this.#running.size;
+    return this.#running?.size ?? 0;
   }
-  *queued(): IterableIterator<Task> {
-    for (let i = this.#head; i < this.#queue.length; i++) yield this.#queue[i]!;
+  *queued(): IterableIterator<InboundCall> {
+    yield* this.#lane;
+    if (this.#groups !== undefined) for (const lane of this.#groups.values()) yield* lane;
   }
+  /** Calls whose refs are still being fetched included. */
   get queuedCount(): number {
-    return this.#queue.length - this.#head;
+    let waiting = this.#held + this.#lane.waiting;
+    if (this.#groups !== undefined) for (const lane of this.#groups.values()) waiting += lane.waiting;
+    return waiting;
   }
 
-  /** Runs the constructor and start(); rejects with what they throw. */
-  async start(type: new (...args: unknown[]) => object, args: unknown[]): Promise<void> {
-    await runInside(this.#scope, async () => {
-      const values = await Promise.all(args.map((arg) => (arg instanceof Ref ? arg.promise() : arg)));
-      const instance = new type(...values);
-      for (const name of this.spec.methods) {
-        const method = (instance as Record<string, unknown>)[name];
-        if (typeof method === 'function') this.#methods.set(name, method as Method);
-      }
-      await (instance as Instance).start?.();
-      if (this.#ending === undefined) this.#instance = instance;
-      else await (instance as Instance).stop?.(); // killed meanwhile
-    });
-    this.#next();
+  #abort(): void {
+    this.#stopped?.abort(new RuntimeFailure('SINKFLEX_SHUT_DOWN', `actor ${this.name} is being stopped`));
   }
+
+  /** Runs the constructor, restore() and start(); rejects with what they throw. `keep` takes checkpoints. */
+  async start(
+    type: new (...args: unknown[]) => object,
+    args: unknown[],
+    checkpoint?: EncodedValue,
+    keep?: (state: EncodedValue) => void,
+  ): Promise<void> {
+    await runInside(this.scope, async () => {
+      const values = args.length === 0 ? args : await Promise.all(args.map((arg) => (arg instanceof Ref ? arg.promise() : arg)));
+      const instance = await bringUp(type, values, checkpoint);
+      if (keep !== undefined && Checkpoints.wanted(instance))
+        this.#checkpoints = new Checkpoints(this, instance, this.spec.checkpointIntervalMs, keep);
+      if (this.#ending === undefined) this.#instance = instance;
+      else await runHook(this, instance, 'stop', 1000); // killed meanwhile
+    });
+    this.#nextOfAll();
+  }
+
+  /** Saves the state now. */
+  checkpoint(): Promise<void> {
+    if (this.#checkpoints !== undefined) return this.#checkpoints.save();
+    return Promise.reject(
+      new RuntimeFailure(
+        'SINKFLEX_UNKNOWN_METHOD',
+        `actor ${this.name} (${this.kind}) has no checkpoint(), or is still in its constructor`,
+      ),
+    );
+  }
+
+  // --- arrival
 
   /** A call arrived. Its place in the caller's order is the order of these calls. */
-  deliver(task: Task): void {
+  deliver(call: InboundCall): void {
     if (this.#ending !== undefined) {
-      task.fail(new ActorDiedError(this.name, this.#ending, false));
+      call.fail(new ActorDiedError(this.name, this.#ending, false));
       return;
     }
-    const held = task.connection.held.get(this.id);
+    const lane = this.#laneOf(call);
+    if (lane === undefined) {
+      call.fail(
+        new RuntimeFailure(
+          'SINKFLEX_BAD_OPTION',
+          `actor ${this.name} (${this.kind}) has no concurrency group ${JSON.stringify(call.group)}`,
+        ),
+      );
+      return;
+    }
+    call.lane = lane;
+    const held = call.connection.held.get(lane);
     let refs = 0;
-    for (let i = 0; i < task.args.length; i++) if (task.args[i] instanceof Ref) refs++;
-    if (refs > 0) this.#fetch(task, refs);
-    if (held !== undefined) held.push(task);
-    else if (task.waiting > 0) task.connection.held.set(this.id, [task]);
-    else this.#enqueue(task);
+    for (let i = 0; i < call.args.length; i++) if (call.args[i] instanceof Ref) refs++;
+    if (refs > 0) this.#fetch(call, refs);
+    if (held === undefined && call.waiting === 0) {
+      this.#enqueue(call, lane);
+      return;
+    }
+    this.#held++;
+    if (held !== undefined) held.push(call);
+    else call.connection.held.set(lane, [call]);
   }
 
-  #fetch(task: Task, refs: number): void {
-    task.waiting = refs;
+  #laneOf(call: InboundCall): Lane | undefined {
+    if (call.group !== '') return this.#groups?.get(call.group);
+    if (this.#groups === undefined) return this.#lane;
+    const { concurrencyGroups } = this.spec;
+    for (const [name, lane] of this.#groups) if (concurrencyGroups[name]!.methods.includes(call.method)) return lane;
+    return this.#lane;
+  }
+
+  #fetch(call: InboundCall, refs: number): void {
+    call.waiting = refs;
     const arrived = (ref: Ref, index: number): void => {
-      if (ref.state === FAILED) task.failure ??= ref.value;
+      if (ref.state === FAILED) call.failure ??= ref.value;
       else if (ref.state === RELEASED)
-        task.failure ??= new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', `argument ${index} of ${this.name}.${task.method}() was released`);
-      else task.args[index] = ref.read();
+        call.failure ??= new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', `argument ${index} of ${this.name}.${call.method}() was released`);
+      else call.args[index] = ref.read();
       if (ref.borrowed !== undefined) ref.release();
-      task.waiting--;
-      if (task.waiting === 0) this.#unhold(task.connection);
+      call.waiting--;
+      if (call.waiting === 0) this.#unhold(call.connection, call.lane!);
     };
-    for (let i = 0; i < task.args.length; i++) {
-      const arg = task.args[i];
+    for (let i = 0; i < call.args.length; i++) {
+      const arg = call.args[i];
       if (!(arg instanceof Ref)) continue;
       // Never settles within this loop's deliver(): order is decided first.
       if (arg.state === PENDING) arg.whenSettled((ref) => arrived(ref, i));
@@ -183,144 +189,205 @@ export class ActorHost implements ScopeActor {
     }
   }
 
-  #unhold(connection: Connection): void {
-    const held = connection.held.get(this.id);
+  #unhold(connection: Connection, lane: Lane): void {
+    const held = connection.held.get(lane);
     if (held === undefined) return;
     let ready = 0;
     while (ready < held.length && held[ready]!.waiting === 0) ready++;
-    const tasks = held.splice(0, ready);
-    if (held.length === 0) connection.held.delete(this.id);
-    for (const task of tasks) this.#enqueue(task);
+    const calls = held.splice(0, ready);
+    if (held.length === 0) connection.held.delete(lane);
+    this.#held -= calls.length;
+    for (const call of calls) this.#enqueue(call, lane);
+    if (this.#ending !== undefined) this.#checkIdle();
   }
 
-  #enqueue(task: Task): void {
-    if (this.#ending !== undefined) {
-      task.fail(new ActorDiedError(this.name, this.#ending, false));
-    } else if (this.#instance !== undefined && this.#head === this.#queue.length && this.#running.size < this.spec.maxConcurrency) {
-      this.#run(task);
-    } else if (this.spec.onFull === 'reject' && this.#queue.length - this.#head >= this.spec.maxPending) {
-      task.fail(
-        new ActorBusyError(`the mailbox of actor ${this.name} is full (maxPending ${this.spec.maxPending}); ${task.method}() did not run`, {
+  #enqueue(call: InboundCall, lane: Lane): void {
+    if (this.#ending !== undefined && !this.#draining) {
+      call.fail(new ActorDiedError(this.name, this.#ending, false));
+    } else if (this.#instance !== undefined && lane.running < lane.maxConcurrency && lane.waiting === 0) {
+      this.#run(call, lane);
+    } else if (this.spec.onFull === 'reject' && lane.waiting >= this.spec.maxPending) {
+      call.fail(
+        new ActorBusyError(`the mailbox of actor ${this.name} is full (maxPending ${this.spec.maxPending}); ${call.method}() did not run`, {
           actor: this.name,
           maxPending: this.spec.maxPending,
         }),
       );
     } else {
-      this.#queue.push(task);
+      lane.push(call);
     }
   }
 
-  #next(): void {
-    while (this.#instance !== undefined && this.#running.size < this.spec.maxConcurrency && this.#head < this.#queue.length) {
-      const task = this.#queue[this.#head]!;
-      this.#head++;
-      if (this.#head === this.#queue.length) {
-        this.#queue.length = 0;
-        this.#head = 0;
-      } else if (this.#head >= 1024 && this.#head * 2 > this.#queue.length) {
-        this.#queue.splice(0, this.#head);
-        this.#head = 0;
-      }
-      this.#run(task);
-    }
+  #nextOfAll(): void {
+    this.#next(this.#lane);
+    if (this.#groups !== undefined) for (const lane of this.#groups.values()) this.#next(lane);
   }
 
-  #run(task: Task): void {
-    if (task.connection.closed) return; // nobody waits for it any more
-    if (task.failure !== undefined) {
-      task.fail(task.failure);
+  #next(lane: Lane): void {
+    if (this.#instance === undefined) return;
+    for (let call = lane.take(); call !== undefined; call = lane.take()) this.#run(call, lane);
+  }
+
+  // --- execution
+
+  #method(name: string): Method | undefined {
+    const known = this.#methods?.get(name);
+    if (known !== undefined) return known;
+    const run = this.spec.methods.includes(name) ? (this.#instance as Record<string, unknown>)[name] : undefined;
+    if (typeof run !== 'function') return undefined;
+    const method: Method = { run: run as Function, started: 0, finished: 0, failed: 0 };
+    this.#methods ??= new Map();
+    this.#methods.set(name, method);
+    return method;
+  }
+
+  #run(call: InboundCall, lane: Lane): void {
+    if (call.connection.closed) return; // nobody waits for it any more
+    if (call.failure !== undefined) {
+      call.fail(call.failure);
       return;
     }
-    if (task.aborted || (task.expiresAt > 0 && performance.now() >= task.expiresAt)) {
-      task.fail(new CallAbortedError(`${this.name}.${task.method}()`, false));
+    if (call.aborted || (call.expiresAt > 0 && performance.now() >= call.expiresAt)) {
+      call.fail(new CallAbortedError(`${this.name}.${call.method}()`, false));
       return;
     }
-    const method = this.#methods.get(task.method);
+    const method = this.#method(call.method);
     if (method === undefined) {
-      task.fail(
+      call.fail(
         new RuntimeFailure(
           'SINKFLEX_UNKNOWN_METHOD',
-          `actor ${this.name} (${this.kind}) has no method ${JSON.stringify(task.method.slice(0, 100))}`,
+          `actor ${this.name} (${this.kind}) has no method ${JSON.stringify(call.method.slice(0, 100))}`,
         ),
       );
       return;
     }
+    method.started++;
+    if (this.#checkpoints !== undefined) this.#checkpoints.dirty = true;
+    if (currentRecorder() !== undefined) call.startedAt = performance.now();
+    const began = Date.now();
     let result: unknown;
     try {
-      if (this.#shared || task.abortable || task.expiresAt > 0 || insideSome()) {
-        const scope: Scope = {
-          actor: this,
-          expiresAt: task.expiresAt,
-          signal: task.abortable ? AbortSignal.any([task.signal, this.#stopped.signal]) : this.#stopped.signal,
-          abortable: task.abortable,
-          over: false,
-        };
-        task.scope = scope;
-        result = runInside(scope, () => method.apply(this.#instance, task.args));
-      } else {
-        const outer = enter(this.#scope);
-        try {
-          result = method.apply(this.#instance, task.args);
-        } finally {
-          leave(outer);
-        }
-      }
+      result = this.#apply(call, method.run);
     } catch (error) {
-      task.fail(error);
+      this.#finish(call, method, error, false);
       return;
+    } finally {
+      checkBlocked(this.kind, call.method, Date.now() - began);
     }
     if (typeof (result as PromiseLike<unknown> | undefined)?.then !== 'function') {
-      task.answer(result);
+      this.#finish(call, method, result, true);
       return;
     }
-    task.startedAt = performance.now();
-    this.#running.add(task);
+    if (call.startedAt === 0) call.startedAt = performance.now();
+    lane.running++;
+    this.#running ??= new Set();
+    this.#running.add(call);
     (result as PromiseLike<unknown>).then(
-      (value) => this.#done(task, value, true),
-      (error) => this.#done(task, error, false),
+      (value) => this.#done(call, method, lane, value, true),
+      (error) => this.#done(call, method, lane, error, false),
     );
   }
 
-  #done(task: Task, outcome: unknown, ok: boolean): void {
-    if (!this.#running.delete(task)) return; // answered when the actor was stopped
-    if (ok) task.answer(outcome);
-    else task.fail(outcome);
-    if (this.#ending !== undefined) {
-      if (this.#running.size === 0) this.#idle?.();
-    } else this.#next();
+  #apply(call: InboundCall, run: Function): unknown {
+    if (this.#shared || call.abortable || call.expiresAt > 0 || insideSome()) {
+      const scope = new CallScope(call);
+      call.scope = scope;
+      return runInside(scope, () => run.apply(this.#instance, call.args));
+    }
+    const outer = enter(this.scope);
+    try {
+      return run.apply(this.#instance, call.args);
+    } finally {
+      leave(outer);
+    }
+  }
+
+  #finish(call: InboundCall, method: Method, outcome: unknown, ok: boolean): void {
+    if (ok) {
+      method.finished++;
+      call.answer(outcome);
+    } else {
+      method.failed++;
+      call.fail(outcome);
+    }
+    const recorder = currentRecorder();
+    if (recorder !== undefined && call.startedAt > 0) {
+      recorder({
+        actor: this.id,
+        name: this.name,
+        incarnation: this.incarnation,
+        method: call.method,
+        caller: call.connection.peer,
+        startedAt: call.startedAt,
+        durationMs: performance.now() - call.startedAt,
+        ok,
+      });
+    }
+  }
+
+  #done(call: InboundCall, method: Method, lane: Lane, outcome: unknown, ok: boolean): void {
+    if (!this.#running!.delete(call)) return; // answered when the actor was stopped
+    lane.running--;
+    this.#finish(call, method, outcome, ok);
+    this.#next(lane);
+    if (this.#checkpoints !== undefined && !this.busy) this.#checkpoints.idle();
+    if (this.#ending !== undefined) this.#checkIdle();
+  }
+
+  counts(): ActorCounts {
+    const methods: Record<string, MethodCounts> = {};
+    for (const [name, { started, finished, failed }] of this.#methods ?? []) methods[name] = { started, finished, failed };
+    const { id: actor, name, kind, incarnation } = this;
+    return { actor, name, kind, incarnation, mailbox: this.queuedCount, running: this.runningCount, methods };
+  }
+
+  // --- end
+
+  #checkIdle(): void {
+    if (!this.busy && (!this.#draining || this.queuedCount === 0)) this.#idle?.();
+  }
+
+  /** Calls under way have ended; while draining, those that wait as well. */
+  #untilIdle(ms: number): Promise<void> {
+    if (!this.busy && (!this.#draining || this.queuedCount === 0)) return Promise.resolve();
+    return within(ms, new Promise<void>((resolve) => (this.#idle = resolve)));
+  }
+
+  #refuseWaiting(death: Death): void {
+    for (const lane of [this.#lane, ...(this.#groups?.values() ?? [])])
+      for (const call of lane.takeAll()) call.fail(new ActorDiedError(this.name, death, false));
   }
 
   /**
-   * Ends the incarnation: waiting calls are refused, calls under way get their signal aborted and half of the time to end, stop() gets
-   * the rest. Never throws and never takes longer.
+   * Ends the incarnation. Waiting calls are refused, calls under way get their signal aborted and half of the time to end, stop() gets the
+   * rest; with `drain` what was accepted gets that half to finish first. Never throws and never takes longer than about the grace.
    */
-  async stop(graceMs: number, reason: Death['reason']): Promise<void> {
+  async stop(graceMs: number, mode: StopMode): Promise<void> {
     if (this.#ending !== undefined) return;
-    const death: Death = { incarnation: this.incarnation, reason, lastStderr: [] };
+    const death: Death = { incarnation: this.incarnation, reason: mode === 'shutdown' ? 'shutdown' : 'killed', lastStderr: [] };
+    this.#draining = mode === 'drain' && this.#instance !== undefined;
     this.#ending = death;
-    const waiting = this.#queue.splice(0).slice(this.#head);
-    this.#head = 0;
-    for (const task of waiting) task.fail(new ActorDiedError(this.name, death, false));
-    this.#stopped.abort(new RuntimeFailure('SINKFLEX_SHUT_DOWN', `actor ${this.name} is being stopped`));
-    if (this.#running.size > 0) await within(graceMs / 2, new Promise<void>((resolve) => (this.#idle = resolve)));
-    const instance = this.#instance as Instance | undefined;
-    if (instance?.stop !== undefined) {
-      await within(graceMs / 2, (async () => runInside(this.#scope, () => instance.stop?.()))()).catch((error) => {
-        process.stderr.write(`stop() of actor ${this.name} failed: ${(error as Error).stack ?? String(error)}\n`);
-      });
+    if (!this.#draining) {
+      this.#refuseWaiting(death);
+      this.#abort();
     }
-    for (const task of this.#running) task.fail(new ActorDiedError(this.name, death, true));
-    this.#running.clear();
+    const drained = mode === 'kill' ? undefined : runHook(this, this.#instance, 'drain', graceMs / 2);
+    await Promise.all([drained, this.#untilIdle(graceMs / 2)]);
+    if (this.#draining) {
+      this.#draining = false;
+      this.#refuseWaiting(death);
+      if (this.#checkpoints !== undefined)
+        await within(graceMs / 4, this.#checkpoints.save()).catch((error) =>
+          process.stderr.write(`checkpoint() of actor ${this.name} failed: ${(error as Error).stack ?? String(error)}\n`),
+        );
+      this.#abort();
+    }
+    this.#checkpoints?.close();
+    await runHook(this, this.#instance, 'stop', graceMs / (mode === 'drain' ? 4 : 2));
+    if (this.#running !== undefined) {
+      for (const call of this.#running) call.fail(new ActorDiedError(this.name, death, true));
+      this.#running.clear();
+    }
     this.#instance = undefined;
-  }
-}
-
-async function within(ms: number, work: Promise<unknown>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)));
-  try {
-    await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -20,6 +20,8 @@ export interface ScopeActor {
   readonly incarnation: number;
   readonly threads: number;
   readonly methods: readonly string[];
+  /** Saves what the actor's checkpoint() answers. */
+  checkpoint(): Promise<void>;
 }
 
 const storage = new AsyncLocalStorage<Scope>();

@@ -7,7 +7,8 @@ import { type Keeper, Loans, Ref } from '../objects/index.ts';
 import { connect, decodeError, type Listener, listen, loopback, registerWireClass, type Transport } from '../wire/index.ts';
 import { ActorClient } from './client.ts';
 import { Connection } from './connection.ts';
-import { type ActorHost, Task } from './host.ts';
+import type { ActorHost } from './host.ts';
+import { InboundCall } from './inbound-call.ts';
 import { BORROW, GIVE_BACK } from './protocol.ts';
 
 /** The way to the agent: IPC from a process, a port from a thread, a plain call in the driver. */
@@ -163,9 +164,9 @@ export class Session implements Keeper {
   }
 
   /** Resolves when the incarnation has ended, with `restart` when the next one is alive. */
-  kill(actor: number, restart: boolean): Promise<void> {
+  kill(actor: number, options: { restart: boolean; drain: boolean; graceMs: number }): Promise<void> {
     // A run that ends meanwhile has ended the actor too.
-    return this.#ask((request) => ({ t: 'kill', actor, restart, request })).then(
+    return this.#ask((request) => ({ t: 'kill', actor, ...options, request })).then(
       () => {},
       () => {},
     );
@@ -202,7 +203,7 @@ export class Session implements Keeper {
 
   /** A call of a peer. Throws SINKFLEX_PROTOCOL if it is not well formed. */
   deliver(connection: Connection, message: unknown[]): void {
-    const [, call, actor, incarnation, method, args, remaining, abortable] = message;
+    const [, call, actor, incarnation, method, args, remaining, abortable, group] = message;
     if (typeof actor !== 'number' || typeof method !== 'string' || !Array.isArray(args) || typeof remaining !== 'number') {
       throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a call that is not well formed');
     }
@@ -215,9 +216,9 @@ export class Session implements Keeper {
       );
       return;
     }
-    host.deliver(
-      new Task(host, connection, call as number, method, args, remaining > 0 ? performance.now() + remaining : 0, abortable === 1),
-    );
+    const expiresAt = remaining > 0 ? performance.now() + remaining : 0;
+    const inGroup = typeof group === 'string' ? group : '';
+    host.deliver(new InboundCall(host, connection, call as number, method, args, expiresAt, abortable === 1, inGroup));
   }
 
   // --- refs

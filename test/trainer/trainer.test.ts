@@ -251,7 +251,7 @@ t.test('a checkpoint brings back weights, moments and place; half of one never s
   t.match(readCheckpoint(place), { format: 1, lineage: 0, version: 1, ...state });
   t.strictSame(readdirSync(join(place, 'model')).sort(), ['config.json', 'model.safetensors', 'tokenizer.json']);
   // Back in the same process, as a new lineage.
-  t.match(await tr.restore(place, 3), { cursor: 6 });
+  t.match(await tr.rewind(place, 3), { cursor: 6 });
   t.match(store.current(), { lineage: 3, version: 1 });
   const again = await tr.update(batch, { lr: 1e-2 });
   t.match(again, { lineage: 3, version: 2 });
@@ -261,7 +261,7 @@ t.test('a checkpoint brings back weights, moments and place; half of one never s
   const successor = new Trainer({ store: other.address, threads: 1, recipe, fenced: true });
   await t.rejects(successor.update(batch, { lr: 1e-2 }), { code: 'SINKFLEX_TRAINER_LOST' });
   await t.rejects(successor.save(place, state), { code: 'SINKFLEX_TRAINER_LOST' });
-  await successor.restore(place, 0);
+  await successor.rewind(place, 0);
   await successor.update(batch, { lr: 1e-2 });
   t.equal(weights(other), straight);
   // Replaced as a whole; a failure leaves what stood there and no litter.

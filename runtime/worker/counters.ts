@@ -1,0 +1,61 @@
+// What a worker counts of the calls that it runs, the recorder that a timeline attaches, and the warning about methods that keep the
+// event loop. Counting costs an increment; without a recorder no clock is read for it.
+
+export interface MethodCounts {
+  started: number;
+  finished: number;
+  failed: number;
+}
+
+export interface ActorCounts {
+  actor: number;
+  name: string;
+  kind: string;
+  incarnation: number;
+  /** Calls that wait to start, those whose refs are still being fetched included. */
+  mailbox: number;
+  /** Calls under way. */
+  running: number;
+  methods: Record<string, MethodCounts>;
+}
+
+/** One call that has ended. Times are performance.now() of this worker. */
+export interface CallRecord {
+  actor: number;
+  name: string;
+  incarnation: number;
+  method: string;
+  /** Worker that made the call. */
+  caller: number;
+  startedAt: number;
+  durationMs: number;
+  ok: boolean;
+}
+
+export type Recorder = (call: CallRecord) => void;
+
+let recorder: Recorder | undefined;
+
+/** Calls back at the end of every call that this worker runs; undefined: no more. */
+export function setRecorder(next: Recorder | undefined): void {
+  recorder = next;
+}
+
+export function currentRecorder(): Recorder | undefined {
+  return recorder;
+}
+
+/** A synchronous part of a method that takes longer keeps every other call of the worker waiting. */
+const BLOCKED_MS = 1000;
+const warned = new Set<string>();
+
+/** Tells once a method, on stderr. */
+export function checkBlocked(kind: string, method: string, ms: number): void {
+  if (ms <= BLOCKED_MS) return;
+  const key = `${kind}.${method}`;
+  if (warned.has(key)) return;
+  warned.add(key);
+  process.stderr.write(
+    `[sinkflex] ${key}() kept the event loop for ${Math.round(ms)} ms without a pause; nothing else of its worker ran meanwhile. Give it an await, a task or an actor of its own\n`,
+  );
+}
