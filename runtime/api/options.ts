@@ -107,10 +107,17 @@ export function checkCall(options: CallOptions): CallOptions {
   return options;
 }
 
-export function checkInit(options: InitOptions): Required<Pick<InitOptions, 'cpus' | 'sharedWorkers' | 'maxInFlightBytes'>> {
+export function checkInit(
+  options: InitOptions,
+): Required<Pick<InitOptions, 'cpus' | 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers'>> {
+  const { process, thread } = options.warmWorkers ?? {};
   return {
     cpus: count('cpus', options.cpus, availableParallelism(), 1),
     sharedWorkers: count('sharedWorkers', options.sharedWorkers, 1, 1),
     maxInFlightBytes: count('maxInFlightBytes', options.maxInFlightBytes, 2 ** 30, 1),
+    warmWorkers: {
+      ...(process === undefined ? {} : { process: count('warmWorkers.process', process, 0, 0) }),
+      ...(thread === undefined ? {} : { thread: count('warmWorkers.thread', thread, 0, 0) }),
+    },
   };
 }

@@ -63,6 +63,7 @@ export async function init(options: InitOptions = {}): Promise<void> {
       token,
       sharedWorkers: checked.sharedWorkers,
       maxInFlightBytes: checked.maxInFlightBytes,
+      warmWorkers: checked.warmWorkers,
       onOutput: options.onOutput ?? toStderr,
     },
     { send: (message) => head.receive(message, link) },
@@ -101,6 +102,7 @@ export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
   ending = (async () => {
     try {
       const timeoutMs = options.timeoutMs ?? 5000;
+      agent.drain();
       await head.close(timeoutMs, Math.max(0, timeoutMs - HARD_AFTER_MS));
       await agent.close();
     } finally {

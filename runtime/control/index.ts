@@ -5,8 +5,10 @@ export type { EndData, FromHead, HeadLink, PeerLink, ToHead } from './head-messa
 export type {
   ActorSpec,
   Ask,
+  BirthMessage,
   DeathData,
   EncodedValue,
+  EnvironmentChange,
   Found,
   FromAgent,
   Place,

@@ -130,3 +130,19 @@ export interface WorkerBirth {
   isolation: Isolation;
   maxInFlightBytes: number;
 }
+
+/** The first message to a worker: whose it is from now on. */
+export interface BirthMessage {
+  t: 'birth';
+  birth: WorkerBirth;
+  /** How it is called in lists of processes. */
+  label: string;
+  environment: EnvironmentChange;
+}
+
+/** How its environment is to differ from the one that it was started with. */
+export interface EnvironmentChange {
+  set: Record<string, string>;
+  unset: string[];
+  cwd?: string;
+}

@@ -8,10 +8,9 @@ import { encodeError } from '../wire/index.ts';
 import type { WorkerCarrier, WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
 import { Janitor } from './janitor.ts';
-import { forkWorker } from './process-worker.ts';
+import { WorkerPool } from './pool.ts';
 import { Questions } from './questions.ts';
 import { type HostedRecord, type WorkerInfo, type WorkerRecord, workerInfo } from './records.ts';
-import { startThread } from './thread-worker.ts';
 
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 export const HARD_AFTER_MS = 250;
@@ -21,6 +20,7 @@ export interface AgentOptions {
   token: Buffer;
   sharedWorkers: number;
   maxInFlightBytes: number;
+  warmWorkers: { process?: number | undefined; thread?: number | undefined };
   onOutput: (line: ActorOutput) => void;
 }
 
@@ -36,6 +36,7 @@ export class Agent {
   readonly #questions = new Questions();
   readonly #workerListeners = new Set<(worker: WorkerInfo, end: WorkerEnd | undefined) => void>();
   #nextWorker = 1; // 0 is the driver
+  readonly #pool: WorkerPool;
   #janitor: Janitor | undefined;
   #onEmpty: (() => void) | undefined;
 
@@ -43,6 +44,7 @@ export class Agent {
     this.#options = options;
     this.#head = head;
     this.#directory = new Directory(head);
+    this.#pool = new WorkerPool({ janitor: () => (this.#janitor ??= new Janitor(options.folder)), warm: options.warmWorkers });
   }
 
   // --- what workers and the driver say
@@ -120,8 +122,12 @@ export class Agent {
     const hosted: HostedRecord = { spec, incarnation, worker, ending: undefined, timer: undefined };
     this.#hosted.set(actor, hosted);
     worker.hosted.add(hosted);
-    this.#head.send({ t: 'hosted', actor, incarnation, worker: worker.worker, pid: worker.carrier.pid });
+    this.#sayHosted(hosted);
     worker.send(message);
+  }
+
+  #sayHosted({ spec, incarnation, worker }: HostedRecord): void {
+    this.#head.send({ t: 'hosted', actor: spec.actor, incarnation, worker: worker.worker, pid: worker.carrier.pid });
   }
 
   #stop(message: Extract<FromHead, { t: 'stop' }>): void {
@@ -185,17 +191,26 @@ export class Agent {
       carrier: undefined as unknown as WorkerCarrier,
       send: (message: FromAgent) => record.carrier.send(message),
     };
-    const options = { birth, label: `sinkflex:${name}`, env: spec.isolation === 'process' ? spec.env : {}, module: spec.module };
+    const alone = spec.isolation === 'process';
+    const request = {
+      birth,
+      label: `sinkflex:${name}`,
+      env: alone ? spec.env : {},
+      execArgv: alone ? spec.execArgv : [],
+      ...(alone && spec.cwd !== undefined ? { cwd: spec.cwd } : {}),
+      module: spec.module,
+      memory: alone ? (spec.request.resources.memory ?? 0) : 0,
+      unresponsiveMs: spec.unresponsiveMs,
+    };
     const events = {
       onMessage: (message: ToAgent) => this.receive(message, record),
       onLine: (stream: 'stdout' | 'stderr', line: string) => onOutput({ name, pid: record.carrier.pid ?? -1, stream, line }),
       onEnd: (end: WorkerEnd) => this.#workerEnded(record, end),
+      onPid: () => {
+        for (const hosted of record.hosted) this.#sayHosted(hosted);
+      },
     };
-    if (spec.isolation === 'thread') record.carrier = startThread(options, events);
-    else {
-      this.#janitor ??= new Janitor(folder);
-      record.carrier = forkWorker(options, events, this.#janitor);
-    }
+    record.carrier = this.#pool.acquire(request, events);
     this.#workers.set(number, record);
     if (spec.isolation === 'shared') this.#shared.add(record);
     for (const listener of this.#workerListeners) listener(workerInfo(record), undefined);
@@ -234,6 +249,11 @@ export class Agent {
 
   // --- its end
 
+  /** Nothing new will be wanted: warm workers go. */
+  drain(): void {
+    this.#pool.drain();
+  }
+
   /** Ends every worker at once. Resolves when none is left. */
   async close(): Promise<void> {
     this.destroy();
@@ -246,12 +266,14 @@ export class Agent {
         };
       });
     }
+    await this.#pool.close();
     await this.#janitor?.close();
     if (this.#workers.size > 0) throw new RuntimeFailure('SINKFLEX_SHUT_DOWN', `${this.#workers.size} workers did not end`);
   }
 
   /** At the exit of the process: no time for anything else. */
   destroy(): void {
+    this.#pool.drain();
     for (const worker of this.#workers.values()) worker.carrier.destroy();
   }
 }

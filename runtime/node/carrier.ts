@@ -1,19 +1,28 @@
-// What carries a worker, as the agent sees it: a process or a thread. Both report messages, output and their end in the same way.
-import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
+// What carries a worker, as the agent sees it: a process or a thread. Both report messages, output, health and their end in the same way.
+import type { EnvironmentChange, FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 
 export interface WorkerEnd {
   exitCode?: number;
   signal?: string;
   lastStderr: string[];
-  /** The error that ended it, where the carrier itself brings it (threads). */
+  /** The error that ended it, where the carrier itself brings it: uncaught in a thread, over its memory limit, unresponsive. */
   error?: unknown;
+  /** It ended for want of memory: its own limit, that of its JavaScript heap, or the machine's. */
+  outOfMemory?: boolean;
 }
+
+/** `blocked`: its event loop does not turn. `stopped`: the kernel has stopped the process. */
+export type Health = 'ok' | 'blocked' | 'stopped';
 
 export interface CarrierEvents {
   onMessage(message: ToAgent): void;
   onLine(stream: 'stdout' | 'stderr', line: string): void;
   /** Once, within 50 ms of the end. */
   onEnd(end: WorkerEnd): void;
+  /** It had to wait for its start, and has a pid now. */
+  onPid?(): void;
+  /** `forMs`: how long it has been so, when it was noticed. */
+  onHealth?(health: Health, forMs: number): void;
 }
 
 export interface WorkerCarrier {
@@ -23,12 +32,40 @@ export interface WorkerCarrier {
   destroy(): void;
 }
 
-export interface CarrierOptions {
+/** A worker as the agent asks for it. */
+export interface WorkerRequest {
   birth: WorkerBirth;
+  /** How it is called in lists of processes. */
   label: string;
   env: Record<string, string>;
+  cwd?: string;
+  execArgv: readonly string[];
   /** The module that its first actor comes from: if it needs a loader, so does the worker. */
   module: string;
+  /** Bytes that its process may use; 0: no limit. */
+  memory: number;
+  /** Ends it when its loop was blocked, or its process stopped, for so long; 0: never. */
+  unresponsiveMs: number;
+}
+
+/** What makes a started worker that of one actor. Environment and folder as they differ from those that it was started with. */
+export interface Adoption {
+  birth: WorkerBirth;
+  label: string;
+  environment: EnvironmentChange;
+}
+
+/** A worker that has been started and belongs to no actor yet. */
+export interface Spare {
+  readonly pid: number | undefined;
+  /** Its modules are loaded. */
+  readonly ready: boolean;
+  /** Called once: when it is ready, or has ended before. */
+  onReady: (() => void) | undefined;
+  /** Called if it ends while it belongs to nobody. */
+  onGone: (() => void) | undefined;
+  adopt(adoption: Adoption, events: CarrierEvents): WorkerCarrier;
+  destroy(): void;
 }
 
 /** Output that is still on its way when a worker ends is waited for this long. */

@@ -1,118 +1,137 @@
-// Worker processes. The only file that forks, always from the main thread (a death signal follows the thread that forked).
-import cluster from 'node:cluster';
+// Worker processes. The only file that forks, always from the main thread (a death signal follows the thread that forked). A process
+// starts as a spare that belongs to nobody; adopting it tells it whose it is.
+import cluster, { type ClusterSettings, type Worker } from 'node:cluster';
 import { fileURLToPath } from 'node:url';
 import { isMainThread } from 'node:worker_threads';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { FromAgent, ToAgent } from '../control/index.ts';
-import { type CarrierEvents, type CarrierOptions, entryUrl, STDERR_GRACE_MS, type WorkerCarrier } from './carrier.ts';
+import { type Adoption, type CarrierEvents, entryUrl, type Spare, STDERR_GRACE_MS, type WorkerCarrier, type WorkerEnd } from './carrier.ts';
 import type { Janitor } from './janitor.ts';
 import { OutputLines } from './output.ts';
 
-const withValue = new Set(['-e', '--eval', '-p', '--print', '-r', '--require', '--import', '--loader', '--experimental-loader']);
-const loaders = ['-r', '--require', '--import', '--loader', '--experimental-loader'];
+export const processEntry = fileURLToPath(entryUrl('../worker/process-main'));
 
-/** The driver's own flags, without a program given on the command line, and without loaders where plain JavaScript needs none. */
-export function workerFlags(flags: readonly string[], keepLoaders: boolean): string[] {
-  const kept: string[] = [];
-  for (let i = 0; i < flags.length; i++) {
-    const flag = flags[i]!;
-    const name = flag.split('=', 1)[0]!;
-    const valueFollows = withValue.has(flag);
-    const drop =
-      name === '-e' ||
-      name === '--eval' ||
-      name === '-p' ||
-      name === '--print' ||
-      name === '--input-type' ||
-      (!keepLoaders && loaders.includes(name));
-    if (!drop) kept.push(flag, ...(valueFollows && i + 1 < flags.length ? [flags[i + 1]!] : []));
-    if (valueFollows) i++;
-  }
-  return kept;
+export interface ProcessStart {
+  label: string;
+  flags: string[];
+  /** On top of this process's environment. */
+  env: Record<string, string>;
+  cwd: string | undefined;
 }
 
-export function forkWorker(options: CarrierOptions, events: CarrierEvents, janitor: Janitor): WorkerCarrier {
+export function startProcess(start: ProcessStart, janitor: Janitor): Spare {
   if (!isMainThread) throw new RuntimeFailure('SINKFLEX_DRIVER_ONLY', 'worker processes are forked from the main thread only');
-  const entry = fileURLToPath(entryUrl('../worker/process-main'));
-  const needsLoader = entry.endsWith('.ts') || /\.[cm]?tsx?$/.test(options.module);
   cluster.setupPrimary({
-    exec: entry,
-    args: [options.label],
-    execArgv: workerFlags(process.execArgv, needsLoader),
+    exec: processEntry,
+    args: [start.label],
+    execArgv: start.flags,
+    cwd: start.cwd,
     serialization: 'advanced',
     silent: true,
-  });
-  const worker = cluster.fork(options.env);
-  const child = worker.process;
-  const pid = child.pid;
-  if (pid !== undefined) janitor.add(pid);
+  } as ClusterSettings);
+  return new ProcessWorker(cluster.fork(start.env), janitor);
+}
 
-  let over = false;
-  let exit: { exitCode?: number; signal?: string } | undefined;
-  const stderr = new OutputLines(
-    child.stderr!,
-    (line) => events.onLine('stderr', line),
-    () => report(),
-  );
-  new OutputLines(
-    child.stdout!,
-    (line) => events.onLine('stdout', line),
-    () => {},
-  );
+class ProcessWorker implements Spare, WorkerCarrier {
+  readonly pid: number | undefined;
+  ready = false;
+  onReady: (() => void) | undefined;
+  onGone: (() => void) | undefined;
+  readonly #worker: Worker;
+  readonly #janitor: Janitor;
+  readonly #stderr: OutputLines;
+  #events: CarrierEvents | undefined;
+  /** What it writes before it belongs to anybody. */
+  #lines: ['stdout' | 'stderr', string][] = [];
+  /** A worker whose modules are still loading loses messages (seen with Node 20): it says when it listens. */
+  #early: unknown[] = [];
+  #exit: Omit<WorkerEnd, 'lastStderr'> | undefined;
+  #over = false;
 
-  const killGroup = (): void => {
-    if (pid === undefined) return;
+  constructor(worker: Worker, janitor: Janitor) {
+    this.#worker = worker;
+    this.#janitor = janitor;
+    const child = worker.process;
+    this.pid = child.pid;
+    if (this.pid !== undefined) janitor.add(this.pid);
+    const line = (stream: 'stdout' | 'stderr') => (text: string) => {
+      if (this.#events === undefined) this.#lines.push([stream, text]);
+      else this.#events.onLine(stream, text);
+    };
+    this.#stderr = new OutputLines(child.stderr!, line('stderr'), () => this.#report());
+    new OutputLines(child.stdout!, line('stdout'), () => {});
+    child.once('exit', (code, signal) => this.#ended(code, signal));
+    worker.on('error', (error: Error) => {
+      // Not started at all, or a message that could not be sent to a process that is going.
+      if (this.pid !== undefined) return;
+      this.#exit ??= { exitCode: -1, error };
+      this.#settled();
+      this.#report(true);
+    });
+    worker.on('message', (message: ToAgent) => {
+      if (message.t !== 'ready') this.#events?.onMessage(message);
+      else {
+        this.ready = true;
+        for (const each of this.#early.splice(0)) this.#say(each);
+        this.#settled();
+      }
+    });
+  }
+
+  adopt({ birth, label, environment }: Adoption, events: CarrierEvents): WorkerCarrier {
+    this.#events = events;
+    for (const [stream, text] of this.#lines.splice(0)) events.onLine(stream, text);
+    this.#post({ t: 'birth', birth, label, environment });
+    if (this.#over) setImmediate(() => events.onEnd({ ...this.#exit, lastStderr: this.#stderr.last }));
+    return this;
+  }
+
+  send(message: FromAgent): void {
+    this.#post(message);
+  }
+
+  destroy(): void {
+    this.#worker.process.kill('SIGKILL');
+    this.#killGroup();
+  }
+
+  #post(message: unknown): void {
+    if (this.ready) this.#say(message);
+    else this.#early.push(message);
+  }
+
+  #say(message: unknown): void {
+    if (this.#worker.isConnected()) this.#worker.send(message as object);
+  }
+
+  #settled(): void {
+    this.onReady?.();
+    this.onReady = undefined;
+  }
+
+  #killGroup(): void {
+    if (this.pid === undefined) return;
     try {
-      process.kill(-pid, 'SIGKILL'); // what it started
+      process.kill(-this.pid, 'SIGKILL'); // what it started
     } catch {
       // Nothing was, or it ended before it had a group of its own.
     }
-  };
-  const report = (): void => {
-    if (over || exit === undefined) return;
-    over = true;
-    events.onEnd({ ...exit, lastStderr: stderr.last });
-  };
-  const ended = (code: number | null, signal: NodeJS.Signals | null): void => {
-    if (exit !== undefined) return;
-    exit = { ...(code === null ? {} : { exitCode: code }), ...(signal === null ? {} : { signal }) };
-    killGroup();
-    if (pid !== undefined) janitor.gone(pid);
-    if (stderr.ended) report();
-    else setTimeout(report, STDERR_GRACE_MS);
-  };
-  child.once('exit', ended);
-  worker.on('error', (error: Error) => {
-    // Not started at all, or a message that could not be sent to a process that is going.
-    if (pid === undefined) {
-      exit = { exitCode: -1 };
-      over = true;
-      events.onEnd({ ...exit, lastStderr: [], error });
-    }
-  });
-  // A worker whose modules are still loading loses messages (seen with Node 20): it says when it listens.
-  let early: unknown[] | undefined = [{ t: 'birth', birth: options.birth }];
-  const say = (message: unknown): void => {
-    if (worker.isConnected()) worker.send(message as object);
-  };
-  worker.on('message', (message: ToAgent) => {
-    if (message.t !== 'ready') events.onMessage(message);
-    else {
-      const waiting = early ?? [];
-      early = undefined;
-      for (const each of waiting) say(each);
-    }
-  });
+  }
 
-  return {
-    pid,
-    send(message: FromAgent) {
-      if (early !== undefined) early.push(message);
-      else say(message);
-    },
-    destroy() {
-      child.kill('SIGKILL');
-      killGroup();
-    },
-  };
+  #ended(code: number | null, signal: NodeJS.Signals | null): void {
+    if (this.#exit !== undefined) return;
+    this.#exit = { ...(code === null ? {} : { exitCode: code }), ...(signal === null ? {} : { signal }) };
+    this.#killGroup();
+    if (this.pid !== undefined) this.#janitor.gone(this.pid);
+    this.#settled();
+    if (this.#stderr.ended) this.#report();
+    else setTimeout(() => this.#report(true), STDERR_GRACE_MS);
+  }
+
+  #report(late = this.#stderr.ended): void {
+    if (this.#over || this.#exit === undefined || !late) return;
+    this.#over = true;
+    if (this.#events === undefined) this.onGone?.();
+    else this.#events.onEnd({ ...this.#exit, lastStderr: this.#stderr.last });
+  }
 }

@@ -1,53 +1,86 @@
-// Worker threads of this process.
+// Worker threads of this process. A thread starts as a spare that belongs to nobody; adopting it tells it whose it is.
 import { Worker } from 'node:worker_threads';
 import type { FromAgent, ToAgent } from '../control/index.ts';
-import { type CarrierEvents, type CarrierOptions, entryUrl, STDERR_GRACE_MS, type WorkerCarrier } from './carrier.ts';
+import { type Adoption, type CarrierEvents, entryUrl, type Spare, STDERR_GRACE_MS, type WorkerCarrier } from './carrier.ts';
 import { OutputLines } from './output.ts';
+import { needsLoader } from './runtime-env.ts';
 
-export function startThread(options: CarrierOptions, events: CarrierEvents): WorkerCarrier {
-  const entry = entryUrl('../worker/thread-main');
+const entry = entryUrl('../worker/thread-main');
+
+export function threadNeedsLoader(module: string): boolean {
+  return needsLoader(entry.pathname, module);
+}
+
+export function startThread(label: string, withLoader: boolean): Spare {
   // Flags of the process hold in its threads anyway; loaders would be started again in each, so only where they are needed.
-  const needsLoader = /\.[cm]?tsx?$/.test(entry.pathname) || /\.[cm]?tsx?$/.test(options.module);
-  const flags = needsLoader ? {} : { execArgv: process.execArgv.filter((flag) => flag === '--enable-source-maps') };
-  const worker = new Worker(entry, {
-    ...flags,
-    workerData: options.birth,
-    stdout: true,
-    stderr: true,
-    name: options.label,
-  });
-  let error: unknown;
-  let over = false;
-  const stderr = new OutputLines(
-    worker.stderr,
-    (line) => events.onLine('stderr', line),
-    () => {},
-  );
-  new OutputLines(
-    worker.stdout,
-    (line) => events.onLine('stdout', line),
-    () => {},
-  );
-  worker.on('error', (cause) => {
-    error = cause;
-  });
-  worker.on('message', (message: ToAgent) => events.onMessage(message));
-  worker.on('exit', (exitCode) => {
-    const report = (): void => {
-      if (over) return;
-      over = true;
-      events.onEnd({ exitCode, lastStderr: stderr.last, ...(error === undefined ? {} : { error }) });
+  const flags = withLoader ? {} : { execArgv: process.execArgv.filter((flag) => flag === '--enable-source-maps') };
+  return new ThreadWorker(new Worker(entry, { ...flags, stdout: true, stderr: true, name: label }));
+}
+
+class ThreadWorker implements Spare, WorkerCarrier {
+  readonly pid = process.pid;
+  ready = false;
+  onReady: (() => void) | undefined;
+  onGone: (() => void) | undefined;
+  readonly #worker: Worker;
+  readonly #stderr: OutputLines;
+  #events: CarrierEvents | undefined;
+  #lines: ['stdout' | 'stderr', string][] = [];
+  #end: { exitCode: number; error?: unknown } | undefined;
+  #error: { error?: unknown } = {};
+  #over = false;
+
+  constructor(worker: Worker) {
+    this.#worker = worker;
+    const line = (stream: 'stdout' | 'stderr') => (text: string) => {
+      if (this.#events === undefined) this.#lines.push([stream, text]);
+      else this.#events.onLine(stream, text);
     };
-    if (stderr.ended) report();
-    else setTimeout(report, STDERR_GRACE_MS);
-  });
-  return {
-    pid: process.pid,
-    send(message: FromAgent) {
-      worker.postMessage(message);
-    },
-    destroy() {
-      void worker.terminate();
-    },
-  };
+    this.#stderr = new OutputLines(worker.stderr, line('stderr'), () => {});
+    new OutputLines(worker.stdout, line('stdout'), () => {});
+    worker.on('error', (error) => {
+      this.#error = { error };
+    });
+    worker.on('message', (message: ToAgent) => {
+      if (message.t !== 'ready') this.#events?.onMessage(message);
+      else {
+        this.ready = true;
+        this.#settled();
+      }
+    });
+    worker.on('exit', (exitCode) => {
+      this.#end = { exitCode, ...this.#error };
+      this.#settled();
+      if (this.#stderr.ended) this.#report();
+      else setTimeout(() => this.#report(), STDERR_GRACE_MS);
+    });
+  }
+
+  adopt({ birth, label, environment }: Adoption, events: CarrierEvents): WorkerCarrier {
+    this.#events = events;
+    for (const [stream, text] of this.#lines.splice(0)) events.onLine(stream, text);
+    this.#worker.postMessage({ t: 'birth', birth, label, environment });
+    if (this.#over) setImmediate(() => events.onEnd({ ...this.#end, lastStderr: this.#stderr.last }));
+    return this;
+  }
+
+  send(message: FromAgent): void {
+    this.#worker.postMessage(message);
+  }
+
+  destroy(): void {
+    void this.#worker.terminate();
+  }
+
+  #settled(): void {
+    this.onReady?.();
+    this.onReady = undefined;
+  }
+
+  #report(): void {
+    if (this.#over || this.#end === undefined) return;
+    this.#over = true;
+    if (this.#events === undefined) this.onGone?.();
+    else this.#events.onEnd({ ...this.#end, lastStderr: this.#stderr.last });
+  }
 }

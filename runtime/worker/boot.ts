@@ -15,6 +15,11 @@ export interface Carrier {
   exit(code: number): void;
 }
 
+/** What every module of actors imports, while there is still time. */
+export function preload(): void {
+  import('../index.ts').catch(() => {}); // whoever imports it next gets the error
+}
+
 export class WorkerLife {
   readonly #birth: WorkerBirth;
   readonly #carrier: Carrier;
@@ -57,8 +62,7 @@ export class WorkerLife {
     this.#session.hosts.set(spec.actor, host);
     if (this.#alone) setResident(host.scope);
     try {
-      await this.#opened;
-      const definition = await loadDefinition(spec.module, spec.exportName, spec.definition);
+      const [definition] = await Promise.all([loadDefinition(spec.module, spec.exportName, spec.definition), this.#opened]);
       for (const url of spec.imports) await import(url);
       const args = decodeAlone(new Encoded(spec.args.header, spec.args.sections)) as unknown[];
       // Equal in all actors of a definition: one copy, however many are hosted here.

@@ -2,11 +2,13 @@
 // terminal's process group, so that Ctrl-C reaches the driver only, and so that its own children can be ended with it.
 import { writeSync } from 'node:fs';
 import { os } from '../../kernels/index.ts';
-import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
+import type { BirthMessage, FromAgent, ToAgent } from '../control/index.ts';
 import { encodeError } from '../wire/index.ts';
-import { WorkerLife } from './boot.ts';
+import { preload, WorkerLife } from './boot.ts';
+import { applyEnvironment } from './environment.ts';
 
 process.on('disconnect', () => process.exit(0));
+os.dieWithParent(process.ppid); // before it is known whose it is; whether that is still its agent is asked again at its birth
 os.leaveProcessGroup();
 
 let life: WorkerLife | undefined;
@@ -26,10 +28,13 @@ function fatal(error: unknown): void {
 process.on('uncaughtException', fatal);
 process.on('unhandledRejection', fatal);
 
-process.on('message', (message: { t: 'birth'; birth: WorkerBirth } | FromAgent) => {
+process.on('message', (message: BirthMessage | FromAgent) => {
   if (message.t === 'birth') {
     os.dieWithParent(message.birth.agentPid);
+    process.title = message.label;
+    applyEnvironment(message.environment);
     life = new WorkerLife(message.birth, { send, exit: (code) => process.exit(code) });
   } else life?.onMessage(message);
 });
 send({ t: 'ready' });
+preload();

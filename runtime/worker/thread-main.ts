@@ -1,15 +1,24 @@
 // Entry of a worker thread. An uncaught error reaches the agent as the thread's 'error' event, and is the actor's cause of death.
-import { parentPort, workerData } from 'node:worker_threads';
-import type { FromAgent, WorkerBirth } from '../control/index.ts';
-import { WorkerLife } from './boot.ts';
+import { parentPort } from 'node:worker_threads';
+import type { BirthMessage, FromAgent } from '../control/index.ts';
+import { type Carrier, preload, WorkerLife } from './boot.ts';
+import { applyEnvironment } from './environment.ts';
 
 const port = parentPort;
 if (port === null) throw new Error('thread-main runs in a worker thread only');
-const life = new WorkerLife(workerData as WorkerBirth, {
+const carrier: Carrier = {
   send(message, sent) {
     port.postMessage(message);
     sent?.();
   },
   exit: (code) => process.exit(code),
+};
+let life: WorkerLife | undefined;
+port.on('message', (message: BirthMessage | FromAgent) => {
+  if (message.t === 'birth') {
+    applyEnvironment(message.environment);
+    life = new WorkerLife(message.birth, carrier);
+  } else life?.onMessage(message);
 });
-port.on('message', (message: FromAgent) => life.onMessage(message));
+port.postMessage({ t: 'ready' });
+preload();
