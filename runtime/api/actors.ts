@@ -1,8 +1,8 @@
 // Actors as a user handles them: spawn, look up, wait for, end.
 import type { ActorSpec, Found } from '../control/index.ts';
-import type { Ref } from '../objects/index.ts';
+import { Ref } from '../objects/index.ts';
 import { encodeAlone } from '../wire/index.ts';
-import { actorScope, collectRefs, session } from '../worker/index.ts';
+import { type ActorClient, actorScope, collectRefs, session } from '../worker/index.ts';
 import { definitionOf } from './definition.ts';
 import { RuntimeFailure } from './errors.ts';
 import { Handle, makeHandle } from './handle.ts';
@@ -17,6 +17,7 @@ import type {
   CallOptions,
   CurrentActor,
   KillOptions,
+  ObjectRef,
   SpawnOptions,
 } from './types.ts';
 import { keep } from './values.ts';
@@ -35,7 +36,7 @@ export function spawn<C extends ActorClass>(
     ? [options?: SpawnOptions<ConstructorParameters<C>>]
     : [options: SpawnOptions<ConstructorParameters<C>> & { args: ConstructorParameters<C> }]
 ): ActorHandle<ActorDefinition<C>> {
-  const { id, kind, module, methods, concurrencyGroups } = definitionOf(definition);
+  const { id, kind, module, methods, streams, concurrencyGroups } = definitionOf(definition);
   const options = (rest[0] ?? {}) as SpawnOptions;
   const { name: wanted, ...checked } = checkSpawn(options);
   const here = session();
@@ -64,11 +65,12 @@ export function spawn<C extends ActorClass>(
     module,
     exportName: kind,
     methods: [...methods],
+    streams: [...streams],
     concurrencyGroups,
     args,
   };
   here.link.send({ t: 'spawn', spec, watch: refs.length > 0 });
-  return makeHandle(here.client(actor, name), kind, methods) as unknown as ActorHandle<ActorDefinition<C>>;
+  return makeHandle(here.client(actor, name), kind, { methods, streams }) as unknown as ActorHandle<ActorDefinition<C>>;
 }
 
 /**
@@ -80,7 +82,7 @@ export function spawn<C extends ActorClass>(
 export async function getActor<T = object>(name: string): Promise<ActorHandle<T>> {
   const here = session();
   const found = (await here.ask({ q: 'find', name })) as Found;
-  return makeHandle(here.client(found.actor, found.name), found.kind, found.methods) as unknown as ActorHandle<T>;
+  return makeHandle(here.client(found.actor, found.name), found.kind, found) as unknown as ActorHandle<T>;
 }
 
 function handleOf(value: AnyHandle): Handle {
@@ -101,6 +103,19 @@ export function ready(handle: AnyHandle, options: { timeoutMs?: number } = {}): 
  */
 export function withOptions<H extends AnyHandle>(handle: H, options: CallOptions): H {
   return Handle.withOptions(handleOf(handle), checkCall(options)) as unknown as H;
+}
+
+/**
+ * Gives up a call that this worker has made: it rejects with CallAbortedError. A call that has not started never runs; one that runs sees
+ * `currentActor().signal` abort, if it was made with a deadline, a signal or `cancellable`. Answers false if the call was over already.
+ *
+ * @example
+ * const answer = withOptions(solver, { cancellable: true }).solve(task);
+ * if (await tooLate()) cancel(answer);
+ */
+export function cancel(ref: ObjectRef<unknown>): boolean {
+  if (!(ref instanceof Ref)) throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'this is not a ref');
+  return (ref.client as ActorClient | undefined)?.cancel(ref) ?? false;
 }
 
 /**
@@ -135,7 +150,7 @@ export function currentActor<T = object>(): CurrentActor<T> {
     incarnation: actor.incarnation,
     threads: actor.threads,
     gpuIds: [],
-    self: makeHandle(session().client(actor.id, actor.name), actor.kind, actor.methods) as unknown as ActorHandle<T>,
+    self: makeHandle(session().client(actor.id, actor.name), actor.kind, actor) as unknown as ActorHandle<T>,
     signal,
     checkpoint: () => actor.checkpoint(),
   };

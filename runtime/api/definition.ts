@@ -12,6 +12,8 @@ export interface Definition extends ActorDefinition<ActorClass> {
   readonly type: ActorClass;
   readonly methods: readonly string[];
   readonly concurrencyGroups: Record<string, { maxConcurrency: number; methods: string[] }>;
+  /** Those of them that are generators. */
+  readonly streams: readonly string[];
 }
 
 const reserved = new Set(['constructor', 'start', 'stop', 'drain', 'checkpoint', 'restore']);
@@ -27,6 +29,9 @@ function packageOf(file: string): { folder: string; name: string } {
     if (dirname(folder) === folder) return { folder: dirname(file), name: 'main' };
   }
 }
+
+const GeneratorFunction = function* () {}.constructor as FunctionConstructor;
+const AsyncGeneratorFunction = async function* () {}.constructor as FunctionConstructor;
 
 const packages = new Map<string, { folder: string; name: string }>();
 
@@ -51,8 +56,9 @@ export function registeredDefinitions(): { id: string; module: string; exportNam
 }
 
 /** The public methods of a class and its ancestors; what a handle answers and what a host runs. */
-function methodsOf(type: ActorClass): string[] {
+function methodsOf(type: ActorClass): { methods: string[]; streams: string[] } {
   const names = new Set<string>();
+  const streams = new Set<string>();
   for (
     let prototype = type.prototype as object;
     prototype !== null && prototype !== Object.prototype;
@@ -60,10 +66,12 @@ function methodsOf(type: ActorClass): string[] {
   ) {
     for (const name of Object.getOwnPropertyNames(prototype)) {
       const property = Object.getOwnPropertyDescriptor(prototype, name);
-      if (!reserved.has(name) && typeof property?.value === 'function') names.add(name);
+      if (reserved.has(name) || typeof property?.value !== 'function' || names.has(name)) continue;
+      names.add(name);
+      if (property.value instanceof GeneratorFunction || property.value instanceof AsyncGeneratorFunction) streams.add(name);
     }
   }
-  return [...names].sort();
+  return { methods: [...names].sort(), streams: [...streams].sort() };
 }
 
 function groupsOf(
@@ -110,7 +118,7 @@ export function defineActor<C extends ActorClass>(
     throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', 'the second argument of defineActor is the name of the export');
   if (typeof type !== 'function')
     throw new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `the third argument of defineActor is a class (${exportName})`);
-  const methods = methodsOf(type);
+  const { methods, streams } = methodsOf(type);
   const bad = methods.find((name) => forbidden.has(name));
   if (bad !== undefined)
     throw new RuntimeFailure(
@@ -118,7 +126,7 @@ export function defineActor<C extends ActorClass>(
       `actor ${exportName} declares ${bad}(), which would make its handle look like something else`,
     );
   const concurrencyGroups = groupsOf(exportName, methods, options.concurrencyGroups ?? {});
-  const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods, concurrencyGroups };
+  const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods, streams, concurrencyGroups };
   registered.set(definition.id, { id: definition.id, module, exportName });
   return Object.freeze(definition) as unknown as ActorDefinition<C>;
 }

@@ -98,7 +98,7 @@ export class ActorDiedError extends SinkflexError {
 
 /** The actor will not come back: its constructor failed, or it died more often than its budget allows. */
 export class ActorFailedError extends SinkflexError {
-  constructor(actor: string, death: Death, restarts: number) {
+  constructor(actor: string, death: Death, restarts: number, mayHaveRun = false) {
     const spent =
       restarts > 0 ? `; it was restarted ${restarts === 1 ? 'once' : `${restarts} times`} before, and maxRestarts allows no more` : '';
     super('SINKFLEX_ACTOR_FAILED', `actor ${actor} ${describeEnd(death)}${spent}`, {
@@ -109,7 +109,7 @@ export class ActorFailedError extends SinkflexError {
         reason: death.reason,
         restarts,
         lastStderr: death.lastStderr,
-        mayHaveRun: false,
+        mayHaveRun,
         final: true,
       },
     });

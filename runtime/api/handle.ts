@@ -5,58 +5,71 @@ import { session } from '../worker/session.ts';
 import { RuntimeFailure } from './errors.ts';
 import type { CallOptions } from './types.ts';
 
+/** What a handle answers. */
+export interface Shape {
+  readonly methods: readonly string[];
+  /** Those of them that are generators. */
+  readonly streams: readonly string[];
+}
+
 /** Base of every handle's prototype; its state is not visible as properties. */
 export class Handle {
   readonly #client: ActorClient;
   readonly #kind: string;
-  readonly #methods: readonly string[];
+  readonly #shape: Shape;
   readonly #options: CallOptions | undefined;
 
-  constructor(client: ActorClient, kind: string, methods: readonly string[], options?: CallOptions) {
+  constructor(client: ActorClient, kind: string, shape: Shape, options?: CallOptions) {
     this.#client = client;
     this.#kind = kind;
-    this.#methods = methods;
+    this.#shape = shape;
     this.#options = options;
   }
 
   static call(handle: Handle, method: string, args: unknown[]): unknown {
     return handle.#client.call(method, args, handle.#options);
   }
+  static stream(handle: Handle, method: string, args: unknown[]): unknown {
+    return handle.#client.stream(method, args, handle.#options);
+  }
   static client(handle: Handle): ActorClient {
     return handle.#client;
   }
   static write(handle: Handle): unknown[] {
-    return [handle.#client.id, handle.#client.name, handle.#kind, handle.#methods];
+    return [handle.#client.id, handle.#client.name, handle.#kind, handle.#shape.methods, handle.#shape.streams];
   }
   static withOptions(handle: Handle, options: CallOptions): Handle {
-    return makeHandle(handle.#client, handle.#kind, handle.#methods, { ...handle.#options, ...options });
+    return makeHandle(handle.#client, handle.#kind, handle.#shape, { ...handle.#options, ...options });
   }
 }
 
-type HandleClass = new (client: ActorClient, kind: string, methods: readonly string[], options?: CallOptions) => Handle;
+type HandleClass = new (client: ActorClient, kind: string, shape: Shape, options?: CallOptions) => Handle;
 const classes = new Map<string, HandleClass>();
 
-function classFor(kind: string, methods: readonly string[]): HandleClass {
-  const key = `${kind}(${methods.join()})`;
+function classFor(kind: string, { methods, streams }: Shape): HandleClass {
+  const key = `${kind}(${methods.join()})(${streams.join()})`;
   let type = classes.get(key);
   if (type === undefined) {
     type = class extends Handle {};
     Object.defineProperty(type, 'name', { value: `${kind}Handle` });
     for (const method of methods) {
-      Object.defineProperty(type.prototype, method, {
-        value(this: Handle, ...args: unknown[]): unknown {
-          return Handle.call(this, method, args);
-        },
-        enumerable: true,
-      });
+      const value = streams.includes(method)
+        ? function (this: Handle, ...args: unknown[]): unknown {
+            return Handle.stream(this, method, args);
+          }
+        : function (this: Handle, ...args: unknown[]): unknown {
+            return Handle.call(this, method, args);
+          };
+      Object.defineProperty(type.prototype, method, { value, enumerable: true });
     }
     classes.set(key, type);
   }
   return type;
 }
 
-export function makeHandle(client: ActorClient, kind: string, methods: readonly string[], options?: CallOptions): Handle {
-  return new (classFor(kind, methods))(client, kind, methods, options);
+export function makeHandle(client: ActorClient, kind: string, shape: Shape, options?: CallOptions): Handle {
+  const { methods, streams } = shape;
+  return new (classFor(kind, shape))(client, kind, { methods, streams }, options);
 }
 
 const MAX_METHODS = 1000;
@@ -67,7 +80,7 @@ registerWireClass(
   Handle,
   (handle) => Handle.write(handle),
   (data) => {
-    const [id, actorName, kind, methods] = Array.isArray(data) ? (data as unknown[]) : [];
+    const [id, actorName, kind, methods, streams] = Array.isArray(data) ? (data as unknown[]) : [];
     const valid =
       typeof id === 'number' &&
       typeof actorName === 'string' &&
@@ -76,8 +89,10 @@ registerWireClass(
       methods.length <= MAX_METHODS &&
       methods.every(
         (method) => typeof method === 'string' && name.test(method) && method !== 'then' && method !== 'toJSON' && method !== 'constructor',
-      );
+      ) &&
+      Array.isArray(streams) &&
+      streams.every((method) => methods.includes(method));
     if (!valid) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a handle that is none');
-    return makeHandle(session().client(id, actorName), kind, methods as string[]);
+    return makeHandle(session().client(id, actorName), kind, { methods, streams });
   },
 );

@@ -11,7 +11,7 @@ export {
   storeProgram,
 } from '../program/index.ts';
 export { onAbort } from '../worker/index.ts';
-export { currentActor, getActor, kill, listActors, onActorChange, ready, spawn, withOptions } from './actors.ts';
+export { cancel, currentActor, getActor, kill, listActors, onActorChange, ready, spawn, withOptions } from './actors.ts';
 export { defineActor } from './definition.ts';
 export {
   ActorBusyError,
@@ -41,6 +41,7 @@ export type {
   Isolation,
   KillOptions,
   ObjectRef,
+  ObjectStream,
   SpawnOptions,
 } from './types.ts';
 export { get, put, wait } from './values.ts';

@@ -26,7 +26,7 @@ function ms(option: string, value: number | undefined, fallback: number): number
 
 type Checked = Omit<
   ActorSpec,
-  'actor' | 'kind' | 'definition' | 'module' | 'exportName' | 'methods' | 'args' | 'name' | 'concurrencyGroups'
+  'actor' | 'kind' | 'definition' | 'module' | 'exportName' | 'methods' | 'streams' | 'args' | 'name' | 'concurrencyGroups'
 > & {
   name: string | undefined;
 };
@@ -104,6 +104,9 @@ export function checkKill(options: KillOptions): { restart: boolean; drain: bool
 export function checkCall(options: CallOptions): CallOptions {
   if (options.timeoutMs !== undefined) ms('timeoutMs', options.timeoutMs, 0);
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) bad('signal', options.signal, 'an AbortSignal');
+  count('maxRetries', options.maxRetries, 0, 0);
+  count('streamWindow', options.streamWindow, 64, 1);
+  if (options.retryOn !== undefined && typeof options.retryOn !== 'function') bad('retryOn', options.retryOn, 'a function');
   return options;
 }
 

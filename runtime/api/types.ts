@@ -34,20 +34,40 @@ export interface ObjectRef<T> extends PromiseLike<T> {
   [Symbol.dispose](): void;
 }
 
+/**
+ * What a streaming method (a generator) answers. The call is made at once; items come as far ahead of the reader as `streamWindow` allows.
+ * `break` out of the loop, `return()` or `await using` tells the actor to stop. Read by one reader.
+ */
+export interface ObjectStream<T> extends AsyncIterable<T, undefined> {
+  next(): Promise<IteratorResult<T, undefined>>;
+  return(): Promise<IteratorResult<T, undefined>>;
+  [Symbol.asyncIterator](): ObjectStream<T>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
 /** Methods that belong to the runtime, and names that would make a handle look like something else. */
 export type ReservedMethod = 'start' | 'stop' | 'drain' | 'checkpoint' | 'restore' | 'then' | 'toJSON' | 'constructor';
 
 type Argument<A> = A | ObjectRef<A>;
 type Arguments<P extends readonly unknown[]> = { [I in keyof P]: Argument<P[I]> };
 
-/** The remote face of an instance I: each public method, answering with a ref. */
+/** Generators answer with streams, everything else with a ref. */
+type Answer<R> = 0 extends 1 & R
+  ? ObjectRef<R>
+  : [R] extends [never]
+    ? ObjectRef<never>
+    : R extends AsyncIterable<infer T> | IterableIterator<infer T>
+      ? ObjectStream<Awaited<T>>
+      : ObjectRef<Awaited<R>>;
+
+/** The remote face of an instance I: each public method, answering with a ref; generators with a stream. */
 export type HandleOf<I> = HandleMethods<I> & { readonly [handleBrand]: I };
 
 type HandleMethods<I> = {
   readonly [K in keyof I as K extends ReservedMethod ? never : I[K] extends (...args: never[]) => unknown ? K : never]: I[K] extends (
     ...args: infer P
   ) => infer R
-    ? (...args: Arguments<P>) => ObjectRef<Awaited<R>>
+    ? (...args: Arguments<P>) => Answer<R>
     : never;
 };
 
@@ -158,6 +178,8 @@ export interface CallOptions {
   retryOn?: (error: Error) => boolean;
   /** Run in this concurrency group of the actor, whatever its definition says. */
   concurrencyGroup?: string;
+  /** The method's `currentActor().signal` aborts when the call is cancelled with `cancel(ref)`; a deadline or a signal implies it. Costs a little. */
+  cancellable?: boolean;
   /** Streaming methods: items that may be under way before the actor waits for the reader. Default 64. */
   streamWindow?: number;
 }

@@ -31,6 +31,8 @@ export interface ActorSpec {
   module: string;
   exportName: string;
   methods: string[];
+  /** Those of them that are generators: their calls answer with streams. */
+  streams: string[];
   args: EncodedValue;
   isolation: Isolation;
   request: ResourceRequest;
@@ -78,6 +80,11 @@ export interface Place {
   /** Dead by its own fault: budget spent or constructor failed. */
   failed: boolean;
   restarts: number;
+  /** Calls of one caller that may be unanswered: those that run and those that wait in the mailbox. */
+  window: number;
+  /** What happens to the calls beyond. */
+  maxPending: number;
+  onFull: 'wait' | 'reject';
 }
 
 /** How an incarnation is ended. `kill`: at once. `shutdown`: its drain() runs first. `drain`: accepted calls finish, then its state is saved. */
@@ -119,6 +126,7 @@ export interface Found {
   name: string;
   kind: string;
   methods: string[];
+  streams: string[];
 }
 
 /** What a worker is told at its birth, over the same link: the token is never in an argument list or the environment. */

@@ -164,8 +164,8 @@ export class Head {
   #answer(ask: Ask): Found {
     const actor = this.#names.get(ask.name);
     if (actor === undefined) throw new RuntimeFailure('SINKFLEX_UNKNOWN_ACTOR', `no living actor is named ${ask.name}`);
-    const { name, kind, methods } = actor.spec;
-    return { actor: actor.spec.actor, name, kind, methods };
+    const { name, kind, methods, streams } = actor.spec;
+    return { actor: actor.spec.actor, name, kind, methods, streams };
   }
 
   // --- running the state machine

@@ -36,11 +36,30 @@ export function placeOf(actor: ActorRecord): Place {
     ...(death === undefined ? {} : { death }),
     failed: life.failed,
     restarts: life.restarts,
+    window: windowOf(spec),
+    maxPending: spec.maxPending,
+    onFull: spec.onFull,
   };
 }
 
+/** What runs at once, and what may wait besides. */
+function windowOf({ maxPending, maxConcurrency, concurrencyGroups }: ActorSpec): number {
+  return Object.values(concurrencyGroups).reduce((sum, group) => sum + group.maxConcurrency, maxPending + maxConcurrency);
+}
+
 export function unknownPlace(actor: number): Place {
-  return { actor, status: 'dead', incarnation: 0, worker: -1, name: '', failed: false, restarts: 0 };
+  return {
+    actor,
+    status: 'dead',
+    incarnation: 0,
+    worker: -1,
+    name: '',
+    failed: false,
+    restarts: 0,
+    window: 0,
+    maxPending: 0,
+    onFull: 'wait',
+  };
 }
 
 export function infoOf(actor: ActorRecord): ActorInfo {

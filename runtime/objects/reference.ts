@@ -54,6 +54,10 @@ export class Ref implements ObjectRef<unknown> {
   callId = 0;
   bytes = 0;
   method = '';
+  /** Of a call that waits, or may be made again: its arguments. */
+  args: unknown = undefined;
+  /** performance.now() at which it began to wait, in whole milliseconds; 0: it did not. */
+  since = 0;
   guard: PendingCall | undefined = undefined;
   /** Refs among the arguments, kept from collection until the callee has had its chance to fetch them. */
   holds: readonly Ref[] | undefined = undefined;
@@ -84,8 +88,7 @@ export class Ref implements ObjectRef<unknown> {
   #settle(): void {
     this.guard?.settled();
     this.guard = undefined;
-    this.holds = undefined;
-    this.client = undefined;
+    if (this.callId !== 0) this.holds = undefined; // a call that is still to be sent lends them first
     this.connection = undefined;
     const listeners = this.onSettled;
     if (listeners !== undefined) {

@@ -7,6 +7,7 @@ import { Encoded, encodeError } from '../wire/index.ts';
 import type { ActorClient } from '../worker/client.ts';
 import type { InboundCall } from '../worker/inbound-call.ts';
 import type { Session } from '../worker/session.ts';
+import type { Terms } from '../worker/terms.ts';
 import { LoopLag } from './loop-lag.ts';
 import type { BusyActor, CallRow, ChannelState, Cut, ObjectState, Question, Vitals } from './questions.ts';
 
@@ -136,7 +137,8 @@ function calls(session: Session, limit: number, silent: ReadonlySet<number>): Cu
       for (const task of tasks) found.add(() => inbound(task.waiting > 0 ? 'arguments' : 'queued', task));
   }
   for (const client of session.clients())
-    for (const { ref, expiresAt, since: made } of client.unsent) found.add(() => outbound('unsent', client, ref, made, expiresAt));
+    for (const ref of client.unsent())
+      found.add(() => outbound('unsent', client, ref, ref.since, (ref.guard as Terms | undefined)?.expiresAt ?? 0));
   if (silent.size > 0) {
     for (const connection of session.connections()) {
       if (!silent.has(connection.peer)) continue;

@@ -8,7 +8,7 @@ import { SectionWriter } from './sections.ts';
 const REUSE_BUFFER = 512; // msgpackr: give back the shared target with its range instead of a subarray,
 const RESET_POSITION = 1024; // and start the next message at the same place
 
-const extension = { array: 1, handle: 2, ref: 3, set: 4, error: 5, encoded: 6 } as const;
+const extension = { array: 1, handle: 2, ref: 3, set: 4, error: 5, encoded: 6, stream: 7 } as const;
 
 /** Element types in wire order; the index is the wire's number. */
 const arrayTypes = [
@@ -101,7 +101,7 @@ addExtension({
 
 /** Teaches the wire a class of ours: `write` to plain data, `read` back. */
 export function registerWireClass<T>(
-  kind: 'handle' | 'ref' | 'error',
+  kind: 'handle' | 'ref' | 'error' | 'stream',
   type: abstract new (...args: never[]) => T,
   write: (value: T) => unknown,
   read: (data: unknown) => unknown,

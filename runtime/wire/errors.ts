@@ -76,7 +76,7 @@ const classes: Record<string, { prototype: object }> = {
   SINKFLEX_CALL_ABORTED: CallAbortedError,
 };
 
-export function decodeError(data: unknown): Error {
+export function decodeError(data: unknown): SinkflexError {
   if (!Array.isArray(data)) return new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent an error that is none');
   const [code, name, message, stack, hasCause, cause, details] = data as ErrorData;
   const options: { cause?: unknown; details?: Record<string, unknown> } = {};

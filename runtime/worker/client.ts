@@ -1,5 +1,7 @@
-// An actor as one of its callers sees it: where it is, calls that wait for an address, calls whose answer was lost with its worker.
+// An actor as one of its callers sees it: where it is, calls that wait for an address or for room in its mailbox, calls whose answer was
+// lost with its worker, calls that are made again.
 import { performance } from 'node:perf_hooks';
+import type { SinkflexError } from '../../kernels/index.ts';
 import {
   ActorBusyError,
   ActorDiedError,
@@ -11,45 +13,15 @@ import {
 } from '../api/errors.ts';
 import type { CallOptions } from '../api/types.ts';
 import type { Place } from '../control/index.ts';
-import { Ref } from '../objects/index.ts';
-import { decodeError, type Encoded, encodeAlone } from '../wire/index.ts';
-import { onAbort } from './abort.ts';
+import { PENDING, Ref } from '../objects/index.ts';
+import { decodeError, Encoded, encodeAlone } from '../wire/index.ts';
 import type { Connection } from './connection.ts';
+import { retryDelayMs } from './retry.ts';
 import { callScope } from './scope.ts';
 import { collectRefs, type Session } from './session.ts';
-
-interface WaitingCall {
-  ref: Ref;
-  args: Encoded;
-  /** performance.now() of the deadline; 0: none. */
-  expiresAt: number;
-  abortable: boolean;
-  /** performance.now() of the call. */
-  since: number;
-}
-
-/** Deadline and abort of one call. */
-class Guard {
-  #timer: NodeJS.Timeout | undefined;
-  readonly #stopWaiting: (() => void)[];
-
-  constructor(ref: Ref, client: ActorClient, remainingMs: number, signals: AbortSignal[]) {
-    if (remainingMs > 0) {
-      this.#timer = setTimeout(
-        () => client.abandon(ref, new CallTimeoutError(client.describe(ref.method), remainingMs, ref.callId !== 0)),
-        remainingMs,
-      );
-    }
-    this.#stopWaiting = signals.map((signal) =>
-      onAbort(signal, () => client.abandon(ref, new CallAbortedError(client.describe(ref.method), ref.callId !== 0, signal.reason))),
-    );
-  }
-
-  settled(): void {
-    clearTimeout(this.#timer);
-    for (const stop of this.#stopWaiting) stop();
-  }
-}
+import { DEFAULT_WINDOW, IncomingStream, StreamFace } from './stream.ts';
+import { Terms } from './terms.ts';
+import { WaitingCalls } from './waiting.ts';
 
 export class ActorClient {
   readonly id: number;
@@ -60,11 +32,19 @@ export class ActorClient {
   /** Incarnation that a connection is being opened to; 0: none. */
   #opening = 0;
   #resolved = false;
-  #waiting: WaitingCall[] = [];
+  readonly #waiting = new WaitingCalls();
   /** Sent, and the connection ended before the answer: they wait for the agent to say why. */
   #lost: Ref[] = [];
+  /** Calls sent and not answered. */
+  #inFlight = 0;
+  /** How many may be; more wait here, or are refused. */
+  #window = Number.POSITIVE_INFINITY;
   #place: Place | undefined;
   #watchers: (() => void)[] = [];
+  #lastKey = 0;
+  /** Keys of calls that are not over, ascending. */
+  readonly #keys = new Set<number>();
+  #unacknowledged = 0;
 
   constructor(session: Session, id: number, name: string) {
     this.#session = session;
@@ -81,49 +61,57 @@ export class ActorClient {
     ref.client = this;
     ref.method = method;
     const scope = callScope();
-    if (options === undefined && (scope === undefined || (scope.expiresAt === 0 && !scope.abortable))) {
-      this.#begin(ref, method, args, 0, false);
-      return ref;
-    }
-    const now = performance.now();
-    let expiresAt = scope?.expiresAt ?? 0;
-    if (options?.timeoutMs !== undefined)
-      expiresAt = expiresAt === 0 ? now + options.timeoutMs : Math.min(expiresAt, now + options.timeoutMs);
-    const signals: AbortSignal[] = [];
-    if (options?.signal !== undefined) signals.push(options.signal);
-    if (scope?.abortable) signals.push(scope.signal);
-    const aborted = signals.find((signal) => signal.aborted);
-    if (aborted !== undefined) ref.reject(new CallAbortedError(this.describe(method), false, aborted.reason));
-    else if (expiresAt > 0 && expiresAt <= now) ref.reject(new CallTimeoutError(this.describe(method), options?.timeoutMs ?? 0, false));
-    else {
-      ref.guard = new Guard(ref, this, expiresAt > 0 ? Math.max(1, Math.ceil(expiresAt - now)) : 0, signals);
-      this.#begin(ref, method, args, expiresAt, true);
-    }
+    if (options === undefined && (scope === undefined || (scope.expiresAt === 0 && !scope.abortable))) this.#begin(ref, args, undefined);
+    else this.#beginOn(new Terms(), ref, args, options, scope);
     return ref;
   }
 
-  #begin(ref: Ref, method: string, args: unknown[], expiresAt: number, abortable: boolean): void {
+  /** A call of a streaming method. */
+  stream(method: string, args: unknown[], options: CallOptions | undefined): StreamFace {
+    const ref = new Ref();
+    ref.client = this;
+    ref.method = method;
+    const terms = new Terms();
+    terms.stream = new IncomingStream(ref, options?.streamWindow ?? DEFAULT_WINDOW, this);
+    this.#beginOn(terms, ref, args, options, callScope());
+    return new StreamFace(terms.stream);
+  }
+
+  #beginOn(terms: Terms, ref: Ref, args: unknown[], options: CallOptions | undefined, scope: ReturnType<typeof callScope>): void {
+    const refused = terms.begin(this, ref, options, scope);
+    if (refused !== undefined) {
+      ref.reject(refused);
+      return;
+    }
+    if (terms.retries > 0) {
+      terms.key = ++this.#lastKey;
+      this.#keys.add(terms.key);
+    }
+    ref.guard = terms;
+    this.#begin(ref, args, terms);
+  }
+
+  #begin(ref: Ref, args: unknown[], terms: Terms | undefined): void {
     const connection = this.#connection;
     try {
-      if (connection !== undefined && this.#waiting.length === 0) {
+      if (connection !== undefined && this.#inFlight < this.#window && this.#waiting.size === 0) {
         if (connection.bytesInFlight > this.#session.maxInFlightBytes) {
           throw new ActorBusyError(
-            `${connection.bytesInFlight} bytes of calls to worker ${connection.peer} are unanswered (maxInFlightBytes); ${this.describe(method)} was not sent`,
+            `${connection.bytesInFlight} bytes of calls to worker ${connection.peer} are unanswered (maxInFlightBytes); ${this.describe(ref.method)} was not sent`,
             { actor: this.name },
           );
         }
-        this.#send(connection, ref, method, args, expiresAt, abortable);
+        if (terms !== undefined && terms.key !== 0) this.#keep(ref, args);
+        this.#send(connection, ref, terms?.key ? ref.args : args, terms);
         return;
       }
-      if (this.#place?.status === 'dead') throw this.#finalError(this.#place);
-      const refs: Ref[] = [];
-      const outer = collectRefs(refs);
-      try {
-        this.#waiting.push({ ref, args: encodeAlone(args), expiresAt, abortable, since: performance.now() });
-      } finally {
-        collectRefs(outer);
-      }
-      if (refs.length > 0) ref.holds = refs;
+      const place = this.#place;
+      if (place?.status === 'dead') throw this.#finalError(place, terms);
+      if (place?.onFull === 'reject' && (connection === undefined ? this.#waiting.size : this.#inFlight) >= this.#window)
+        throw this.#busy(ref, place);
+      this.#keep(ref, args);
+      ref.since = Math.round(performance.now());
+      this.#waiting.push(ref);
     } catch (error) {
       ref.reject(error);
       return;
@@ -131,32 +119,97 @@ export class ActorClient {
     this.resolvePlace();
   }
 
-  #send(connection: Connection, ref: Ref, method: string, args: unknown, expiresAt: number, abortable: boolean): void {
+  #busy(ref: Ref, place: Place): ActorBusyError {
+    return new ActorBusyError(
+      `the mailbox of actor ${this.name} is full (maxPending ${place.maxPending}); ${this.describe(ref.method)} did not run`,
+      { actor: this.name, maxPending: place.maxPending },
+    );
+  }
+
+  /** The arguments as they are now, for a call that is sent later or perhaps again. */
+  #keep(ref: Ref, args: unknown[]): void {
+    let plain = true;
+    for (let i = 0; i < args.length && plain; i++) {
+      const arg = args[i];
+      plain = (typeof arg !== 'object' && typeof arg !== 'function' && typeof arg !== 'symbol') || arg === null;
+    }
+    if (plain) {
+      ref.args = args;
+      return;
+    }
+    const refs: Ref[] = [];
+    const outer = collectRefs(refs);
+    try {
+      ref.args = encodeAlone(args);
+    } finally {
+      collectRefs(outer);
+    }
+    if (refs.length > 0) ref.holds = refs;
+  }
+
+  #send(connection: Connection, ref: Ref, args: unknown, terms: Terms | undefined): void {
     ref.incarnation = this.#incarnation;
     ref.connection = connection;
-    const remaining = expiresAt > 0 ? Math.max(1, Math.ceil(expiresAt - performance.now())) : 0;
-    connection.call(ref, this.id, this.#incarnation, method, args, remaining, abortable);
-    if (Array.isArray(args)) {
-      for (let i = 0; i < args.length; i++) {
-        if (args[i] instanceof Ref) {
-          ref.holds = args.filter((arg) => arg instanceof Ref);
-          break;
-        }
+    connection.call(ref, this.id, this.#incarnation, args, terms, terms?.key ? this.#lowestKey() : 0);
+    this.#inFlight++;
+    if (args instanceof Encoded) {
+      if (ref.holds !== undefined) for (const held of ref.holds) this.#session.lend(held, connection.peer);
+      if (ref.state !== PENDING) ref.holds = undefined;
+      return;
+    }
+    const list = args as unknown[];
+    for (let i = 0; i < list.length; i++) {
+      if (list[i] instanceof Ref) {
+        ref.holds = list.filter((arg) => arg instanceof Ref);
+        break;
       }
     }
   }
 
-  /** Calls that were not sent yet, since the actor is not there, oldest first. */
-  get unsent(): readonly Readonly<WaitingCall>[] {
-    return this.#waiting;
+  /** The callee has answered, or will not: there is room for another call. */
+  answered(): void {
+    this.#inFlight--;
+    if (this.#waiting.size > 0 && this.#connection !== undefined) this.#flush(this.#connection);
   }
 
-  /** The caller no longer waits: the callee is told, or never hears of it. */
-  abandon(ref: Ref, error: Error): void {
-    const waiting = this.#waiting.findIndex((call) => call.ref === ref);
-    if (waiting >= 0) this.#waiting.splice(waiting, 1);
-    else (ref.connection as Connection | undefined)?.abort(ref);
+  #flush(connection: Connection): void {
+    while (this.#inFlight < this.#window && !connection.closed) {
+      const ref = this.#waiting.take(this.#incarnation);
+      if (ref === undefined) return;
+      const { args } = ref;
+      const terms = ref.guard as Terms | undefined;
+      if (terms === undefined || terms.key === 0) ref.args = undefined;
+      try {
+        this.#send(connection, ref, args, terms);
+      } catch (error) {
+        ref.reject(error);
+      }
+    }
+  }
+
+  /** The caller no longer waits: the callee is told, or never hears of it. Answers false if the call was over already. */
+  abandon(ref: Ref, error: Error): boolean {
+    if (ref.state !== PENDING) return false;
+    (ref.guard as Terms | undefined)?.stream?.drop();
+    if (ref.callId > 0) (ref.connection as Connection | undefined)?.abort(ref);
+    else if (!(ref.guard as Terms | undefined)?.resting) this.#waiting.abandon(ref);
     ref.reject(error);
+    return true;
+  }
+
+  /** Somebody cancels the call by hand. */
+  cancel(ref: Ref): boolean {
+    const doubt = ref.callId > 0 || ((ref.guard as Terms | undefined)?.mayHaveRun ?? false);
+    return this.abandon(ref, new CallAbortedError(this.describe(ref.method), doubt));
+  }
+
+  credit(ref: Ref, items: number): void {
+    (ref.connection as Connection | undefined)?.credit(ref, items);
+  }
+
+  /** Calls that were not sent yet: the actor is not there, or its mailbox has no room. */
+  unsent(): Iterable<Ref> {
+    return this.#waiting.all();
   }
 
   /** Asks the agent for the actor's place, once; it tells every change from then on. */
@@ -166,11 +219,114 @@ export class ActorClient {
     this.#session.link.send({ t: 'resolve', actor: this.id });
   }
 
+  // --- calls that failed
+
   /** The connection ended before the answer. */
   lose(ref: Ref): void {
-    if (this.#place?.death !== undefined && this.#place.death.incarnation >= ref.incarnation) ref.reject(this.#deathOf(ref, this.#place));
+    this.#inFlight--;
+    const place = this.#place;
+    if (place?.death !== undefined && place.death.incarnation >= ref.incarnation) this.#died(ref, place);
     else this.#lost.push(ref);
   }
+
+  #died(ref: Ref, place: Place): void {
+    const error = this.#deathOf(ref, place);
+    if (error.final || !this.#again(ref, ref.incarnation + 1)) ref.reject(error);
+  }
+
+  /** Makes a call again that may have run, if it has executions left. */
+  #again(ref: Ref, notBefore: number): boolean {
+    const terms = ref.guard as Terms | undefined;
+    if (terms === undefined || terms.retries === 0 || (terms.stream?.received ?? 0) > 0 || ref.state !== PENDING) return false;
+    terms.retries--;
+    terms.failures++;
+    terms.mayHaveRun = true;
+    this.#requeue(ref, terms, notBefore);
+    return true;
+  }
+
+  #requeue(ref: Ref, terms: Terms, notBefore: number): void {
+    terms.notBefore = notBefore;
+    ref.callId = 0;
+    ref.connection = undefined;
+    this.#waiting.pushAgain(ref, terms.key);
+    this.resolvePlace();
+    if (this.#connection !== undefined) this.#flush(this.#connection);
+  }
+
+  /** The callee answered with an error. */
+  failed(ref: Ref, error: SinkflexError): void {
+    const terms = ref.guard as Terms | undefined;
+    if (terms === undefined || terms.key === 0 || ref.state !== PENDING) {
+      ref.reject(error);
+      return;
+    }
+    if (terms.mayHaveRun && error.details?.mayHaveRun === false) error.details.mayHaveRun = true;
+    if (error instanceof ActorDiedError && error.incarnation === ref.incarnation && this.#isMe(error.details?.actor)) {
+      // The incarnation was ending. A call that did not run costs nothing.
+      if (!error.mayHaveRun) this.#requeue(ref, terms, ref.incarnation + 1);
+      else if (!this.#again(ref, ref.incarnation + 1)) ref.reject(error);
+      return;
+    }
+    if (terms.retries > 0 && (terms.stream?.received ?? 0) === 0 && error.name !== 'ActorBusyError' && terms.retryOn?.(error) === true) {
+      terms.retries--;
+      terms.failures++;
+      terms.mayHaveRun = true;
+      ref.callId = 0;
+      ref.connection = undefined;
+      // What was answered is not answered again: a new execution has a new key.
+      this.keyDone(terms.key);
+      terms.key = ++this.#lastKey;
+      this.#keys.add(terms.key);
+      terms.resting = true;
+      setTimeout(
+        () => {
+          terms.resting = false;
+          if (ref.state === PENDING) this.#requeue(ref, terms, 0);
+        },
+        retryDelayMs(terms.failures, this.#session.random),
+      );
+      return;
+    }
+    ref.reject(error);
+  }
+
+  #isMe(actor: unknown): boolean {
+    return actor === this.name || actor === String(this.id);
+  }
+
+  #lowestKey(): number {
+    for (const key of this.#keys) return key;
+    return this.#lastKey + 1;
+  }
+
+  /** The callee may forget what it answered to keys below the lowest that is not over. */
+  keyDone(key: number): void {
+    this.#keys.delete(key);
+    if (++this.#unacknowledged < 256 && this.#keys.size > 0) return;
+    this.#unacknowledged = 0;
+    this.#connection?.acknowledge(this.id, this.#lowestKey());
+  }
+
+  #deathOf(ref: Ref, place: Place): ActorDiedError {
+    const data = place.death!;
+    const same = data.incarnation === ref.incarnation;
+    const death: Death = same
+      ? { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) }
+      : { incarnation: ref.incarnation, reason: 'exit', lastStderr: [] };
+    return new ActorDiedError(this.name, death, true, place.status === 'dead');
+  }
+
+  #finalError(place: Place, terms: Terms | undefined): Error {
+    const data = place.death;
+    if (data === undefined) return new RuntimeFailure('SINKFLEX_UNKNOWN_ACTOR', `no actor of this run is ${this.name} (number ${this.id})`);
+    const death: Death = { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) };
+    const doubt = terms?.mayHaveRun ?? false;
+    const own = death.reason === 'constructor' || (place.failed && place.restarts > 0);
+    return own ? new ActorFailedError(this.name, death, place.restarts, doubt) : new ActorDiedError(this.name, death, doubt, true);
+  }
+
+  // --- where the actor is
 
   connectionClosed(connection: Connection): void {
     if (this.#connection !== connection) return;
@@ -183,42 +339,30 @@ export class ActorClient {
     }, 100);
   }
 
-  #deathOf(ref: Ref, place: Place): ActorDiedError {
-    const data = place.death!;
-    const same = data.incarnation === ref.incarnation;
-    const death: Death = same
-      ? { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) }
-      : { incarnation: ref.incarnation, reason: 'exit', lastStderr: [] };
-    return new ActorDiedError(this.name, death, true, place.status === 'dead');
-  }
-
-  #finalError(place: Place): Error {
-    const data = place.death;
-    if (data === undefined) return new RuntimeFailure('SINKFLEX_UNKNOWN_ACTOR', `no actor of this run is ${this.name} (number ${this.id})`);
-    const death: Death = { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) };
-    const own = death.reason === 'constructor' || (place.failed && place.restarts > 0);
-    return own ? new ActorFailedError(this.name, death, place.restarts) : new ActorDiedError(this.name, death, false, true);
+  /** The connection was closed since nobody used it: the next call opens another. */
+  connectionIdle(connection: Connection): void {
+    if (this.#connection === connection) this.#connection = undefined;
   }
 
   placed(place: Place): void {
     if (this.#place !== undefined && place.incarnation < this.#place.incarnation) return;
     this.#place = place;
+    this.#window = place.window;
     if (place.name !== '') this.name = place.name;
     if (place.death !== undefined && this.#lost.length > 0) {
       const lost = this.#lost;
       const ended = place.death.incarnation;
       this.#lost = lost.filter((ref) => ref.incarnation > ended);
-      for (const ref of lost) if (ref.incarnation <= ended) ref.reject(this.#deathOf(ref, place));
+      for (const ref of lost) if (ref.incarnation <= ended) this.#died(ref, place);
     }
     if (place.status === 'dead') {
-      const waiting = this.#waiting;
-      this.#waiting = [];
       this.#connection = undefined;
-      for (const call of waiting) call.ref.reject(this.#finalError(place));
+      for (const ref of this.#waiting.takeAll()) ref.reject(this.#finalError(place, ref.guard as Terms | undefined));
     } else if (place.status === 'alive' && (this.#connection === undefined || this.#incarnation !== place.incarnation)) {
       this.#open(place);
     } else if (place.status === 'down') {
       this.#connection = undefined;
+      if (place.onFull === 'reject') for (const ref of this.#waiting.beyond(place.window)) ref.reject(this.#busy(ref, place));
     }
     const watchers = this.#watchers;
     this.#watchers = [];
@@ -231,20 +375,22 @@ export class ActorClient {
       this.#opening = 0;
       if (!current()) return;
       if (connection.closed) {
-        this.#retry(place);
+        this.#reopen(place);
         return;
       }
       this.#incarnation = place.incarnation;
       this.#connection = connection;
-      this.#flush(connection);
-      // Calls lost on an earlier connection to the very same incarnation cannot be answered any more.
+      // Calls lost on an earlier connection to the very same incarnation cannot be answered there any more.
       for (const ref of this.#lost.splice(0)) {
+        // Items of a stream may have been lost on it.
+        if ((ref.guard as Terms | undefined)?.stream === undefined && this.#again(ref, 0)) continue;
         ref.reject(
           new RuntimeFailure('SINKFLEX_PROTOCOL', `the connection to ${this.name} was lost; the call may have run`, {
             details: { mayHaveRun: true },
           }),
         );
       }
+      this.#flush(connection);
     };
     const open = this.#session.existing(place.worker);
     if (open !== undefined) {
@@ -257,34 +403,16 @@ export class ActorClient {
     this.#session.connectionTo(place.worker).then(settle, () => {
       this.#opening = 0;
       // Nobody listens: its worker is going, and the agent will say so.
-      if (current()) this.#retry(place);
+      if (current()) this.#reopen(place);
     });
   }
 
-  #retry(place: Place): void {
+  #reopen(place: Place): void {
     setTimeout(() => {
       const now = this.#place;
       if (now?.status === 'alive' && now.incarnation === place.incarnation && this.#connection === undefined && !this.#session.closed)
         this.#open(now);
     }, 50);
-  }
-
-  #flush(connection: Connection): void {
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    const now = performance.now();
-    for (const { ref, args, expiresAt, abortable } of waiting) {
-      if (expiresAt > 0 && expiresAt <= now) continue; // its timer is about to say so
-      const holds = ref.holds;
-      try {
-        this.#send(connection, ref, ref.method, args, expiresAt, abortable);
-      } catch (error) {
-        ref.reject(error);
-        continue;
-      }
-      ref.holds = holds;
-      if (holds !== undefined) for (const held of holds) this.#session.lend(held, connection.peer);
-    }
   }
 
   /** Resolves when the actor is alive; rejects when it is dead. */
@@ -298,7 +426,7 @@ export class ActorClient {
     const check = (): void => {
       const place = this.#place;
       if (place?.status === 'alive') deadline.resolve(undefined);
-      else if (place?.status === 'dead') deadline.reject(this.#finalError(place));
+      else if (place?.status === 'dead') deadline.reject(this.#finalError(place, undefined));
       else this.#watchers.push(check);
     };
     check();
@@ -311,7 +439,7 @@ export class ActorClient {
 
   /** The run is over: nothing that waits will be answered. */
   shutDown(error: Error): void {
-    for (const { ref } of this.#waiting.splice(0)) ref.reject(error);
+    for (const ref of this.#waiting.takeAll()) ref.reject(error);
     for (const ref of this.#lost.splice(0)) ref.reject(error);
   }
 }

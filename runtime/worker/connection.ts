@@ -1,12 +1,15 @@
 // One end of a channel as a worker sees it: calls that wait for an answer, calls that it runs for the peer, refs that go back and forth.
+import type { SinkflexError } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { RELEASED, type Ref, VALUE } from '../objects/index.ts';
-import { Channel, type ChannelHandler, decodeError, encodeError, type Transport } from '../wire/index.ts';
+import { Channel, type ChannelHandler, decodeError, type ErrorData, encodeError, type Transport } from '../wire/index.ts';
 import type { ActorClient } from './client.ts';
 import type { InboundCall } from './inbound-call.ts';
 import type { Lane } from './lane.ts';
-import { ABORT, ANSWER, BORROW, CALL, FAILURE, FETCH, GIVE_BACK } from './protocol.ts';
+import { ABORT, ACKNOWLEDGE, ANSWER, BORROW, CALL, CREDIT, FAILURE, FETCH, GIVE_BACK, ITEM } from './protocol.ts';
 import { collectRefs, type Session } from './session.ts';
+import type { IncomingStream } from './stream.ts';
+import type { Terms } from './terms.ts';
 
 export class Connection implements ChannelHandler {
   readonly session: Session;
@@ -14,6 +17,8 @@ export class Connection implements ChannelHandler {
   /** Unanswered calls and fetches of this worker. */
   #pending = new Map<number, Ref>();
   #next = 1;
+  /** Those of them that are streams. */
+  readonly #streams = new Map<number, IncomingStream>();
   /** Refs of the message that is being encoded. */
   readonly #lent: Ref[] = [];
   /** Encoded bytes of unanswered calls. */
@@ -63,9 +68,18 @@ export class Connection implements ChannelHandler {
   }
 
   /** Throws SINKFLEX_NOT_SERIALIZABLE; otherwise the ref settles with the answer, or when the connection ends. */
-  call(ref: Ref, actor: number, incarnation: number, method: string, args: unknown, remainingMs: number, abortable: boolean): void {
+  call(ref: Ref, actor: number, incarnation: number, args: unknown, terms: Terms | undefined, lowestKey: number): void {
     const id = this.#next++;
-    const bytes = this.send([CALL, id, actor, incarnation, method, args, remainingMs, abortable ? 1 : 0]);
+    let message: unknown[];
+    if (terms === undefined) message = [CALL, id, actor, incarnation, ref.method, args, 0, 0];
+    else {
+      message = [CALL, id, actor, incarnation, ref.method, args, terms.remaining(), terms.abortable ? 1 : 0];
+      const { stream, group, key } = terms;
+      if (stream !== undefined || group !== '' || key !== 0)
+        message.push(group, stream?.window ?? 0, stream === undefined ? key : 0, lowestKey);
+    }
+    const bytes = this.send(message);
+    if (terms?.stream !== undefined) this.#streams.set(id, terms.stream);
     ref.callId = id;
     ref.bytes = bytes;
     this.bytesInFlight += bytes;
@@ -79,7 +93,15 @@ export class Connection implements ChannelHandler {
   }
 
   abort(ref: Ref): void {
-    if (this.#pending.get(ref.callId) === ref) this.send([ABORT, ref.callId]);
+    if (this.#pending.get(ref.callId) === ref) this.send([ABORT, ref.callId, (ref.client as ActorClient).id]);
+  }
+
+  credit(ref: Ref, items: number): void {
+    if (this.#pending.get(ref.callId) === ref) this.send([CREDIT, ref.callId, items]);
+  }
+
+  acknowledge(actor: number, lowestKey: number): void {
+    this.send([ACKNOWLEDGE, actor, lowestKey]);
   }
 
   answer(call: number, value: unknown): void {
@@ -90,8 +112,17 @@ export class Connection implements ChannelHandler {
     }
   }
 
+  /** Throws SINKFLEX_NOT_SERIALIZABLE: then the stream fails. */
+  item(call: number, value: unknown): void {
+    this.send([ITEM, call, value]);
+  }
+
   fail(call: number, error: unknown): void {
-    this.send([FAILURE, call, encodeError(error)]);
+    this.failWith(call, encodeError(error));
+  }
+
+  failWith(call: number, error: ErrorData): void {
+    this.send([FAILURE, call, error]);
   }
 
   onMessage(_channel: Channel, message: unknown[]): void {
@@ -106,10 +137,23 @@ export class Connection implements ChannelHandler {
         this.#settle(call)?.resolve(message[2]);
         return;
       case FAILURE:
-        this.#settle(call)?.reject(decodeError(message[2]));
+        this.#fail(call, decodeError(message[2]));
         return;
-      case ABORT:
-        this.inbound.get(call)?.abort();
+      case ITEM:
+        this.#streams.get(call)?.push(message[2]);
+        return;
+      case ABORT: {
+        const task = this.inbound.get(call);
+        if (task !== undefined) task.abort();
+        else if (typeof message[2] === 'number') this.session.hosts.get(message[2])?.abandon(this, call);
+        return;
+      }
+      case CREDIT:
+        if (!Number.isSafeInteger(message[2])) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a credit that is no number');
+        this.inbound.get(call)?.stream?.grant(message[2] as number);
+        return;
+      case ACKNOWLEDGE:
+        this.session.hosts.get(call)?.answered.forget(this.peer, Number(message[2]));
         return;
       case FETCH:
         this.#lendValue(call, message[2]);
@@ -130,7 +174,16 @@ export class Connection implements ChannelHandler {
     if (ref === undefined) return undefined;
     this.#pending.delete(call);
     this.bytesInFlight -= ref.bytes;
+    if (this.#streams.size > 0) this.#streams.delete(call);
+    (ref.client as ActorClient | undefined)?.answered();
     return ref;
+  }
+
+  #fail(call: number, error: SinkflexError): void {
+    const ref = this.#settle(call);
+    if (ref === undefined) return;
+    if (ref.guard !== undefined && ref.client !== undefined) (ref.client as ActorClient).failed(ref, error);
+    else ref.reject(error);
   }
 
   #lendValue(call: number, id: unknown): void {
@@ -151,7 +204,11 @@ export class Connection implements ChannelHandler {
   onClose(_channel: Channel, error: Error | undefined): void {
     const pending = [...this.#pending.values()];
     this.#pending.clear();
-    for (const task of this.inbound.values()) task.abort();
+    this.#streams.clear();
+    for (const task of this.inbound.values()) {
+      if (task.key === 0) task.abort();
+      else task.host.answered.orphaned(task);
+    }
     this.session.connectionClosed(this, error);
     for (const ref of pending) {
       const client = ref.client as ActorClient | undefined;

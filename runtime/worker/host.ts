@@ -4,6 +4,7 @@ import { performance } from 'node:perf_hooks';
 import { ActorBusyError, ActorDiedError, CallAbortedError, type Death, RuntimeFailure } from '../api/errors.ts';
 import type { ActorSpec, EncodedValue, StopMode } from '../control/index.ts';
 import { FAILED, PENDING, RELEASED, Ref } from '../objects/index.ts';
+import { Answered } from './answered.ts';
 import type { Connection } from './connection.ts';
 import { type ActorCounts, checkBlocked, currentRecorder, type MethodCounts } from './counters.ts';
 import { bringUp, Checkpoints, runHook, within } from './hooks.ts';
@@ -27,6 +28,7 @@ export class ActorHost implements ScopeActor {
   readonly #lane: Lane;
   /** By name; only for actors that declare groups. */
   readonly #groups: Map<string, Lane> | undefined;
+  #answered: Answered | undefined;
   #running: Set<InboundCall> | undefined;
   /** Calls that wait for refs among their arguments, or behind such a call. */
   #held = 0;
@@ -64,6 +66,14 @@ export class ActorHost implements ScopeActor {
   }
   get methods(): readonly string[] {
     return this.spec.methods;
+  }
+  get streams(): readonly string[] {
+    return this.spec.streams;
+  }
+  /** Answers to calls that may be made again. */
+  get answered(): Answered {
+    this.#answered ??= new Answered();
+    return this.#answered;
   }
   /** Calls are under way. */
   get busy(): boolean {
@@ -169,6 +179,12 @@ export class ActorHost implements ScopeActor {
     return this.#lane;
   }
 
+  /** The caller no longer waits for a call that it did not mark as abortable: if it has not started, it never will. */
+  abandon(connection: Connection, number: number): void {
+    for (const call of this.queued()) if (call.connection === connection && call.call === number) call.abort();
+    for (const calls of connection.held.values()) for (const call of calls) if (call.call === number) call.abort();
+  }
+
   #fetch(call: InboundCall, refs: number): void {
     call.waiting = refs;
     const arrived = (ref: Ref, index: number): void => {
@@ -242,7 +258,10 @@ export class ActorHost implements ScopeActor {
   }
 
   #run(call: InboundCall, lane: Lane): void {
-    if (call.connection.closed) return; // nobody waits for it any more
+    if (call.connection.closed) {
+      if (call.key !== 0) this.answered.dropped(call);
+      return; // nobody waits for it any more
+    }
     if (call.failure !== undefined) {
       call.fail(call.failure);
       return;
@@ -292,7 +311,10 @@ export class ActorHost implements ScopeActor {
     if (this.#shared || call.abortable || call.expiresAt > 0 || insideSome()) {
       const scope = new CallScope(call);
       call.scope = scope;
-      return runInside(scope, () => run.apply(this.#instance, call.args));
+      return runInside(scope, () => {
+        const value = run.apply(this.#instance, call.args);
+        return call.stream === undefined ? value : call.stream.run(value, scope.signal, (item) => call.connection.item(call.call, item));
+      });
     }
     const outer = enter(this.scope);
     try {
@@ -328,7 +350,9 @@ export class ActorHost implements ScopeActor {
   #done(call: InboundCall, method: Method, lane: Lane, outcome: unknown, ok: boolean): void {
     if (!this.#running!.delete(call)) return; // answered when the actor was stopped
     lane.running--;
-    this.#finish(call, method, outcome, ok);
+    // A stream that was cut short by the end of its actor says so.
+    const cut = !ok && this.#ending !== undefined && outcome === this.#stopped?.signal.reason;
+    this.#finish(call, method, cut ? new ActorDiedError(this.name, this.#ending!, true) : outcome, ok);
     this.#next(lane);
     if (this.#checkpoints !== undefined && !this.busy) this.#checkpoints.idle();
     if (this.#ending !== undefined) this.#checkIdle();

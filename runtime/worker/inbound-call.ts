@@ -4,11 +4,13 @@ import type { Connection } from './connection.ts';
 import type { ActorHost } from './host.ts';
 import type { Lane } from './lane.ts';
 import type { Scope } from './scope.ts';
+import type { OutgoingStream } from './stream.ts';
 
 export class InboundCall {
   readonly host: ActorHost;
-  readonly connection: Connection;
-  readonly call: number;
+  /** Where the answer goes; another one when the caller asks again. */
+  connection: Connection;
+  call: number;
   readonly method: string;
   readonly args: unknown[];
   /** performance.now() of the deadline; 0: none. */
@@ -27,6 +29,10 @@ export class InboundCall {
   #controller: AbortController | undefined;
   aborted = false;
   scope: Scope | undefined = undefined;
+  /** The method is a generator, and this takes its items to the caller. */
+  stream: OutgoingStream | undefined = undefined;
+  /** Idempotency key; 0: none. */
+  key = 0;
 
   constructor(
     host: ActorHost,
@@ -61,15 +67,26 @@ export class InboundCall {
     this.#controller?.abort(new CallAbortedError(`${this.host.spec.name}.${this.method}()`, true));
   }
 
+  /** The caller asked again, on another connection. */
+  redirect(connection: Connection, call: number): void {
+    if (this.abortable) {
+      this.connection.inbound.delete(this.call);
+      connection.inbound.set(call, this);
+    }
+    this.connection = connection;
+    this.call = call;
+  }
+
   answer(value: unknown): void {
     if (this.scope !== undefined) this.scope.over = true;
     if (this.abortable) this.connection.inbound.delete(this.call);
-    this.connection.answer(this.call, value);
+    this.connection.answer(this.call, this.key === 0 ? value : this.host.answered.keep(this, value));
   }
 
   fail(error: unknown): void {
     if (this.scope !== undefined) this.scope.over = true;
     if (this.abortable) this.connection.inbound.delete(this.call);
+    if (this.key !== 0) this.host.answered.keepError(this, error);
     this.connection.fail(this.call, error);
   }
 }

@@ -20,6 +20,7 @@ export interface ScopeActor {
   readonly incarnation: number;
   readonly threads: number;
   readonly methods: readonly string[];
+  readonly streams: readonly string[];
   /** Saves what the actor's checkpoint() answers. */
   checkpoint(): Promise<void>;
 }

@@ -10,6 +10,7 @@ import { Connection } from './connection.ts';
 import type { ActorHost } from './host.ts';
 import { InboundCall } from './inbound-call.ts';
 import { BORROW, GIVE_BACK } from './protocol.ts';
+import { OutgoingStream } from './stream.ts';
 
 /** The way to the agent: IPC from a process, a port from a thread, a plain call in the driver. */
 export interface AgentLink {
@@ -41,6 +42,8 @@ export class Session implements Keeper {
   readonly worker: number;
   readonly link: AgentLink;
   readonly maxInFlightBytes: number;
+  /** For what should not happen to many at the same moment. */
+  readonly random: () => number;
   readonly loans = new Loans();
   readonly hosts = new Map<number, ActorHost>();
   /** How actors that this worker hosted last ended, for calls that come too late. */
@@ -59,10 +62,15 @@ export class Session implements Keeper {
   readonly keptFor = new Map<number, () => void>();
   #listener: Listener | undefined;
 
-  constructor(birth: Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes'>, link: AgentLink) {
+  constructor(
+    birth: Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes'>,
+    link: AgentLink,
+    random: () => number = Math.random,
+  ) {
     if (current !== undefined) throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', 'this thread already takes part in a run');
     this.worker = birth.worker;
     this.link = link;
+    this.random = random;
     this.maxInFlightBytes = birth.maxInFlightBytes;
     this.#folder = birth.folder;
     this.#token = Buffer.from(birth.token);
@@ -203,8 +211,16 @@ export class Session implements Keeper {
 
   /** A call of a peer. Throws SINKFLEX_PROTOCOL if it is not well formed. */
   deliver(connection: Connection, message: unknown[]): void {
-    const [, call, actor, incarnation, method, args, remaining, abortable, group] = message;
-    if (typeof actor !== 'number' || typeof method !== 'string' || !Array.isArray(args) || typeof remaining !== 'number') {
+    const [, call, actor, incarnation, method, args, remaining, abortable, group = '', window = 0, key = 0, lowestKey = 0] = message;
+    if (
+      typeof actor !== 'number' ||
+      typeof method !== 'string' ||
+      !Array.isArray(args) ||
+      typeof remaining !== 'number' ||
+      typeof group !== 'string' ||
+      typeof window !== 'number' ||
+      typeof key !== 'number'
+    ) {
       throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a call that is not well formed');
     }
     const host = this.hosts.get(actor);
@@ -216,9 +232,12 @@ export class Session implements Keeper {
       );
       return;
     }
+    if (key !== 0 && host.answered.repeated(connection, call as number, key, Number(lowestKey))) return;
     const expiresAt = remaining > 0 ? performance.now() + remaining : 0;
-    const inGroup = typeof group === 'string' ? group : '';
-    host.deliver(new InboundCall(host, connection, call as number, method, args, expiresAt, abortable === 1, inGroup));
+    const inbound = new InboundCall(host, connection, call as number, method, args, expiresAt, abortable === 1, group);
+    if (window > 0) inbound.stream = new OutgoingStream(window);
+    if (key !== 0) host.answered.begun(inbound, key);
+    host.deliver(inbound);
   }
 
   // --- refs
