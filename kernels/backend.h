@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SFX_BACKEND_VERSION 1
+#define SFX_BACKEND_VERSION 2
 
 typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
 
@@ -153,6 +153,11 @@ typedef struct sfx_backend {
                           const sfx_tensor* down, const sfx_tensor* down_bias, float limit, const void* saved,
                           sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up, sfx_tensor* dgate_up_bias,
                           sfx_tensor* ddown, sfx_tensor* ddown_bias);
+
+  // Dense SwiGLU of llama and qwen: act[n,I] = silu(gate) * up;   backward: dgate, dup overwritten
+  int32_t (*swiglu_forward)(sfx_stream*, const sfx_tensor* gate, const sfx_tensor* up, sfx_tensor* act);
+  int32_t (*swiglu_backward)(sfx_stream*, const sfx_tensor* dact, const sfx_tensor* gate, const sfx_tensor* up,
+                             sfx_tensor* dgate, sfx_tensor* dup);
 
   // Fused head: for rows with target >= 0, logprob[r] = log softmax(hidden w^T / temperature)[target], entropy[r];
   // lse[r] saved. Never holds [n, V].

@@ -9,6 +9,7 @@ export {
   sinkAttention,
   sinkAttentionBackward,
 } from './attention.ts';
+export { readModelConfig } from './checkpoint.ts';
 export {
   Engine,
   type EngineOptions,
@@ -21,11 +22,11 @@ export {
   type PackedBatch,
 } from './engine.ts';
 export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError } from './errors.ts';
-export { type LayerType, type ModelConfig, parseModelConfig, type RopeScaling } from './model-config.ts';
+export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';
 export { os, type ProcessStatus } from './os.ts';
 export { type Pin, type SegmentAddress, type SegmentOptions, type Version, VersionedSegment, type Writing } from './segment.ts';
 export { SharedMemory, type SharedMemoryAddress } from './shared-memory.ts';
-export { readModelConfig, type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';
+export { type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';
 
 export interface CpuInfo {
   /** The instruction set the operators run on; SINKFLEX_CPU forces one. */

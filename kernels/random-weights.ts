@@ -36,7 +36,7 @@ export function initialiseTensor(
     data.fill(0, from, to);
   } else {
     // The two projections that write into the residual stream, once each a layer.
-    const residual = name.endsWith('o_proj.weight') || name.endsWith('.down_proj');
+    const residual = /(o_proj\.weight|\.down_proj(\.weight)?)$/.test(name);
     const deviation = o.config.initializer_range / (residual ? Math.sqrt(2 * o.config.num_hidden_layers) : 1);
     fillNormal(data, from, to, deviation, o.seed, o.stream);
   }

@@ -157,6 +157,11 @@ export class SafetensorsFile {
     }
   }
 
+  /** Bytes [from, from + length) of a tensor, as they are stored. */
+  readBytes(tensor: StoredTensor, from: number, length: number): Uint8Array {
+    return this.#bytes(this.header.dataStart + tensor.begin + from, length);
+  }
+
   /** The only element of an I64 tensor. */
   readInt64(tensor: StoredTensor): bigint {
     return new DataView(this.#bytes(this.header.dataStart + tensor.begin, 8).buffer).getBigInt64(0, true);

@@ -1,5 +1,5 @@
 // Which tensors a model has and where they lie in a slot: the slot is a valid safetensors image, so a checkpoint is a slot written to disk.
-import type { ModelConfig } from './model-config.ts';
+import { biases, type ModelConfig } from './model-config.ts';
 import { encodeHeader } from './safetensors.ts';
 
 export interface LayoutTensor {
@@ -28,29 +28,43 @@ function shapes(c: ModelConfig): [name: string, shape: number[], decay: boolean]
   const queries = c.num_attention_heads * c.head_dim;
   const keys = c.num_key_value_heads * c.head_dim;
   const [E, I] = [c.num_local_experts, c.intermediate_size];
+  const { qkvBias, oBias, mlpBias } = biases(c);
   const list: [string, number[], boolean][] = [['model.embed_tokens.weight', [c.vocab_size, h], true]];
   for (let l = 0; l < c.num_hidden_layers; l++) {
     const p = `model.layers.${l}`;
     list.push([`${p}.input_layernorm.weight`, [h], false]);
-    for (const [name, out, into] of [
-      ['q', queries, h],
-      ['k', keys, h],
-      ['v', keys, h],
-      ['o', h, queries],
+    for (const [name, out, into, bias] of [
+      ['q', queries, h, qkvBias],
+      ['k', keys, h, qkvBias],
+      ['v', keys, h, qkvBias],
+      ['o', h, queries, oBias],
     ] as const) {
       list.push([`${p}.self_attn.${name}_proj.weight`, [out, into], true]);
-      if (c.attention_bias) list.push([`${p}.self_attn.${name}_proj.bias`, [out], false]);
+      if (bias) list.push([`${p}.self_attn.${name}_proj.bias`, [out], false]);
     }
-    list.push(
-      [`${p}.self_attn.sinks`, [c.num_attention_heads], false],
-      [`${p}.post_attention_layernorm.weight`, [h], false],
-      [`${p}.mlp.router.weight`, [E, h], true],
-      [`${p}.mlp.router.bias`, [E], false],
-      [`${p}.mlp.experts.gate_up_proj`, [E, h, 2 * I], true],
-      [`${p}.mlp.experts.gate_up_proj_bias`, [E, 2 * I], false],
-      [`${p}.mlp.experts.down_proj`, [E, I, h], true],
-      [`${p}.mlp.experts.down_proj_bias`, [E, h], false],
-    );
+    if (c.model_type === 'gpt_oss') list.push([`${p}.self_attn.sinks`, [c.num_attention_heads], false]);
+    if (c.model_type === 'qwen3')
+      list.push([`${p}.self_attn.q_norm.weight`, [c.head_dim], false], [`${p}.self_attn.k_norm.weight`, [c.head_dim], false]);
+    list.push([`${p}.post_attention_layernorm.weight`, [h], false]);
+    if (E > 0) {
+      list.push(
+        [`${p}.mlp.router.weight`, [E, h], true],
+        [`${p}.mlp.router.bias`, [E], false],
+        [`${p}.mlp.experts.gate_up_proj`, [E, h, 2 * I], true],
+        [`${p}.mlp.experts.gate_up_proj_bias`, [E, 2 * I], false],
+        [`${p}.mlp.experts.down_proj`, [E, I, h], true],
+        [`${p}.mlp.experts.down_proj_bias`, [E, h], false],
+      );
+      continue;
+    }
+    for (const [name, out, into] of [
+      ['gate', I, h],
+      ['up', I, h],
+      ['down', h, I],
+    ] as const) {
+      list.push([`${p}.mlp.${name}_proj.weight`, [out, into], true]);
+      if (mlpBias) list.push([`${p}.mlp.${name}_proj.bias`, [out], false]);
+    }
   }
   list.push(['model.norm.weight', [h], false]);
   if (!c.tie_word_embeddings) list.push(['lm_head.weight', [c.vocab_size, h], true]);

@@ -1,13 +1,13 @@
 // A WeightStore is a versioned segment whose every slot is a whole safetensors image of one model configuration: publishing weights is a
 // flip, a checkpoint is a slot written to disk, and every engine of the host reads the same memory.
-import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
-import { basename, join } from 'node:path';
+import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Checkpoint, readModelConfig } from './checkpoint.ts';
 import { callNative, SinkflexError } from './errors.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
 import { addon } from './native.ts';
 import { initialiseTensor } from './random-weights.ts';
-import { SafetensorsFile, type StoredTensor } from './safetensors.ts';
 import { type Pin, type SegmentAddress, type Version, VersionedSegment } from './segment.ts';
 import { type LayoutTensor, type TensorLayout, tensorLayout } from './tensor-layout.ts';
 
@@ -118,7 +118,7 @@ export class WeightStore {
   }
 
   /**
-   * Copies a Hugging Face folder (config.json and model.safetensors, or shards with their index; F32, BF16 or F16) into a slot and
+   * Copies a Hugging Face folder (config.json and model.safetensors, or shards with their index; F32, BF16, F16, experts also MXFP4) into a slot and
    * publishes it, by default as the next version. The folder's configuration must be the store's.
    */
   loadFolder(dir: string, v?: { lineage: number; version: number }): void {
@@ -131,19 +131,18 @@ export class WeightStore {
         { details: { key } },
       );
     }
-    const files = weightFiles(dir);
+    const checkpoint = Checkpoint.open(dir, this.layout.tensors);
     try {
-      const sources = locate(files, this.layout.tensors, dir);
       const now = this.current();
       this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (view) => {
-        for (const [t, { file, stored }] of sources) file.read(stored, view(t));
+        for (const t of this.layout.tensors) checkpoint.read(t, view(t));
       });
     } finally {
-      for (const file of files) file.close();
+      checkpoint.close();
     }
   }
 
-  /** Writes config.json and model.safetensors; transformers opens the folder as GptOssForCausalLM. Files appear whole and synced. */
+  /** Writes config.json and model.safetensors; transformers opens the folder. Files appear whole and synced. */
   saveFolder(dir: string, pin?: Pin): void {
     const held = pin ?? this.pin();
     try {
@@ -189,79 +188,6 @@ function checkSeed(seed: number): void {
 
 /** Keys that may differ between a folder and the store: they change no number that the engine computes. */
 const harmlessKeys = new Set<keyof ModelConfig>(['eos_token_id', 'pad_token_id', 'bos_token_id', 'initializer_range']);
-
-/** config.json of a Hugging Face folder. */
-export function readModelConfig(dir: string): ModelConfig {
-  return parseModelConfig(readJson(join(dir, 'config.json')));
-}
-
-function readJson(path: string): unknown {
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8');
-  } catch (e) {
-    throw new SinkflexError('SINKFLEX_CHECKPOINT_MISSING', `${path} cannot be read (${(e as NodeJS.ErrnoException).code})`, { cause: e });
-  }
-  try {
-    return JSON.parse(text);
-  } catch (e) {
-    throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${path} is not JSON: ${(e as Error).message}`, { cause: e });
-  }
-}
-
-/** model.safetensors, or the shards that the index names (file names only: an index cannot point out of its folder). */
-function weightFiles(dir: string): SafetensorsFile[] {
-  const index = join(dir, 'model.safetensors.index.json');
-  if (!existsSync(index)) return [new SafetensorsFile(join(dir, 'model.safetensors'))];
-  const map: unknown = (readJson(index) as { weight_map?: unknown } | null)?.weight_map;
-  if (typeof map !== 'object' || map === null) throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${index}: weight_map is missing`);
-  const names = new Set<unknown>(Object.values(map));
-  const files: SafetensorsFile[] = [];
-  try {
-    for (const name of names) {
-      if (typeof name !== 'string' || name !== basename(name) || name === '' || name === '..') {
-        throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${index}: ${JSON.stringify(name)} is not a file name`);
-      }
-      files.push(new SafetensorsFile(join(dir, name)));
-    }
-  } catch (e) {
-    for (const file of files) file.close();
-    throw e;
-  }
-  return files;
-}
-
-interface Source {
-  file: SafetensorsFile;
-  stored: StoredTensor;
-}
-
-/** Where each tensor of the layout is stored. Missing, left-over, repeated and misshapen tensors are errors that name them. */
-function locate(files: SafetensorsFile[], wanted: LayoutTensor[], dir: string): Map<LayoutTensor, Source> {
-  const found = new Map<string, Source>();
-  const fail = (tensor: string, what: string): SinkflexError =>
-    new SinkflexError('SINKFLEX_CHECKPOINT_TENSOR', `${dir}: tensor ${tensor} ${what}`, { details: { tensor } });
-  for (const file of files) {
-    for (const stored of file.header.tensors.values()) {
-      if (found.has(stored.name)) throw fail(stored.name, 'is in two shards');
-      found.set(stored.name, { file, stored });
-    }
-  }
-  const sources = new Map<LayoutTensor, Source>();
-  for (const t of wanted) {
-    const source = found.get(t.name);
-    if (!source) throw fail(t.name, `is missing (shape [${t.shape}])`);
-    const { shape, dtype } = source.stored;
-    if (shape.length !== t.shape.length || shape.some((size, d) => size !== t.shape[d])) {
-      throw fail(t.name, `has shape [${shape}], the configuration needs [${t.shape}]`);
-    }
-    if (dtype !== 'F32' && dtype !== 'BF16' && dtype !== 'F16') throw fail(t.name, `is ${dtype}; F32, BF16 and F16 are read`);
-    sources.set(t, source);
-    found.delete(t.name);
-  }
-  for (const name of found.keys()) throw fail(name, 'is left over: the configuration has no such tensor');
-  return sources;
-}
 
 function writeWhole(dir: string, name: string, bytes: Uint8Array): void {
   const part = join(dir, `.${name}.part-${process.pid}`);

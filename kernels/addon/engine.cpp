@@ -23,12 +23,16 @@ Config read_config(const Napi::Object& o) {
   c.heads = config_integer(o, "heads");
   c.kv_heads = config_integer(o, "kvHeads");
   c.head_dim = config_integer(o, "headDim", 2);
-  c.experts = config_integer(o, "experts");
-  c.top_k = config_integer(o, "topK");
+  c.experts = config_integer(o, "experts", 0);
+  c.top_k = config_integer(o, "topK", 0);
   c.eps = static_cast<float>(number_of(o.Get("eps"), "config.eps"));
   c.swiglu_limit = static_cast<float>(number_of(o.Get("swigluLimit"), "config.swigluLimit"));
   c.tied = boolean_of(o.Get("tied"), "config.tied");
-  c.attention_bias = boolean_of(o.Get("attentionBias"), "config.attentionBias");
+  c.qkv_bias = boolean_of(o.Get("qkvBias"), "config.qkvBias");
+  c.o_bias = boolean_of(o.Get("oBias"), "config.oBias");
+  c.mlp_bias = boolean_of(o.Get("mlpBias"), "config.mlpBias");
+  c.sinks = boolean_of(o.Get("sinks"), "config.sinks");
+  c.qk_norm = boolean_of(o.Get("qkNorm"), "config.qkNorm");
   const auto windows = doubles_of(o.Get("windows"), "config.windows");
   for (size_t i = 0; i < windows.size; ++i) c.window.push_back(static_cast<int64_t>(windows.data[i]));
   if (static_cast<int64_t>(c.window.size()) != c.layers) throw bad_argument("config.windows", "one number a layer");
@@ -37,13 +41,21 @@ Config read_config(const Napi::Object& o) {
   if (c.top_k > c.experts) throw bad_argument("config.topK", "at most the number of experts");
   const Napi::Object r = object_of(o.Get("rope"), "config.rope");
   c.rope.theta = number_of(r.Get("theta"), "config.rope.theta");
-  c.rope.yarn = boolean_of(r.Get("yarn"), "config.rope.yarn");
+  const std::string kind = string_of(r.Get("kind"), "config.rope.kind");
+  if (kind == "yarn")
+    c.rope.kind = RopeKind::yarn;
+  else if (kind == "llama3")
+    c.rope.kind = RopeKind::llama3;
+  else if (kind != "default")
+    throw bad_argument("config.rope.kind", "default, yarn or llama3");
   c.rope.factor = number_of(r.Get("factor"), "config.rope.factor");
   c.rope.beta_fast = number_of(r.Get("betaFast"), "config.rope.betaFast");
   c.rope.beta_slow = number_of(r.Get("betaSlow"), "config.rope.betaSlow");
   c.rope.original_positions = number_of(r.Get("originalPositions"), "config.rope.originalPositions");
   c.rope.attention_factor = number_of(r.Get("attentionFactor"), "config.rope.attentionFactor");
   c.rope.truncate = boolean_of(r.Get("truncate"), "config.rope.truncate");
+  c.rope.low_frequency = number_of(r.Get("lowFrequency"), "config.rope.lowFrequency");
+  c.rope.high_frequency = number_of(r.Get("highFrequency"), "config.rope.highFrequency");
   return c;
 }
 

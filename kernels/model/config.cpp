@@ -13,6 +13,14 @@ double correction_index(const RopeOptions& o, int64_t head_dim, double rotations
   return static_cast<double>(head_dim) * std::log(o.original_positions / (rotations * 2 * kPi)) /
          (2 * std::log(o.theta));
 }
+// Llama 3: wavelengths longer than the original context are interpolated, short ones kept, those between blended.
+double llama3_frequency(const RopeOptions& o, double f) {
+  const double turns = o.original_positions * f / (2 * kPi);  // original context / wavelength
+  if (turns < o.low_frequency) return f / o.factor;
+  if (turns > o.high_frequency) return f;
+  const double t = (turns - o.low_frequency) / (o.high_frequency - o.low_frequency);
+  return f * ((1 - t) / o.factor + t);
+}
 }  // namespace
 
 std::vector<double> inverse_frequencies(const RopeOptions& o, int64_t head_dim) {
@@ -20,7 +28,9 @@ std::vector<double> inverse_frequencies(const RopeOptions& o, int64_t head_dim) 
   std::vector<double> inverse(static_cast<size_t>(half));
   for (int64_t j = 0; j < half; ++j)
     inverse[static_cast<size_t>(j)] = std::pow(o.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
-  if (!o.yarn) return inverse;
+  if (o.kind == RopeKind::llama3)
+    for (double& f : inverse) f = llama3_frequency(o, f);
+  if (o.kind != RopeKind::yarn) return inverse;
 
   double low = correction_index(o, head_dim, o.beta_fast), high = correction_index(o, head_dim, o.beta_slow);
   if (o.truncate) {

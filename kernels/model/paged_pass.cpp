@@ -32,6 +32,11 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
     k_ = a.take<float>(n * c.kv_width());
     v_ = a.take<float>(n * c.kv_width());
     attention_ = a.take<float>(n * c.query_width());
+    q_raw_ = c.qk_norm ? a.take<float>(n * c.query_width()) : q_;
+    k_raw_ = c.qk_norm ? a.take<float>(n * c.kv_width()) : k_;
+    gate_ = a.take<float>(c.dense() ? n * c.intermediate : 0);
+    up_ = a.take<float>(c.dense() ? n * c.intermediate : 0);
+    act_ = a.take<float>(c.dense() ? n * c.intermediate : 0);
     router_logits_ = a.take<float>(n * c.experts);
     expert_index_ = a.take<int32_t>(n * c.top_k);
     expert_weight_ = a.take<float>(n * c.top_k);
@@ -52,9 +57,9 @@ void PagedPass::run(const Weights& weights) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
   const int64_t n = rows_, h = c.hidden, layer_floats = pages_ * kPageTokens * c.kv_width();
-  const int32_t top_k = static_cast<int32_t>(c.top_k);
-  sfx_tensor x = view(x_, {n, h}), normed = view(normed_, {n, h}), logits = view(router_logits_, {n, c.experts});
-  sfx_tensor q = view(q_, {n, c.query_width()}), k = view(k_, {n, c.kv_width()}), v = view(v_, {n, c.kv_width()});
+  sfx_tensor x = view(x_, {n, h}), normed = view(normed_, {n, h});
+  sfx_tensor q = view(q_raw_, {n, c.query_width()}), k = view(k_raw_, {n, c.kv_width()}),
+             v = view(v_, {n, c.kv_width()});
   sfx_tensor qh = view(q_, {n, c.heads, c.head_dim}), kh = view(k_, {n, c.kv_heads, c.head_dim}),
              vh = view(v_, {n, c.kv_heads, c.head_dim});
   sfx_tensor o = view(attention_, {n, c.query_width()}), oh = view(attention_, {n, c.heads, c.head_dim});
@@ -74,6 +79,12 @@ void PagedPass::run(const Weights& weights) {
     CALL(linear_forward, &normed, &w.q, optional(w.q_bias), 0, &q);
     CALL(linear_forward, &normed, &w.k, optional(w.k_bias), 0, &k);
     CALL(linear_forward, &normed, &w.v, optional(w.v_bias), 0, &v);
+    if (c.qk_norm) {
+      sfx_tensor q_rows = view(q_, {n * c.heads, c.head_dim}), k_rows = view(k_, {n * c.kv_heads, c.head_dim});
+      sfx_tensor q_in = view(q_raw_, {n * c.heads, c.head_dim}), k_in = view(k_raw_, {n * c.kv_heads, c.head_dim});
+      CALL(rms_norm_forward, &q_in, &w.q_norm, c.eps, &q_rows, nullptr);
+      CALL(rms_norm_forward, &k_in, &w.k_norm, c.eps, &k_rows, nullptr);
+    }
     CALL(rope, &qh, position_, &cosine_, &sine_, 0);
     CALL(rope, &kh, position_, &cosine_, &sine_, 0);
     paged.keys = cache_.floats() + 2 * l * layer_floats;
@@ -84,10 +95,7 @@ void PagedPass::run(const Weights& weights) {
     CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &x);
 
     CALL(rms_norm_forward, &x, &w.post_norm, c.eps, &normed, rstd_);
-    CALL(linear_forward, &normed, &w.router, optional(w.router_bias), 0, &logits);
-    CALL(router_forward, &logits, top_k, expert_index_, expert_weight_);
-    CALL(moe_forward, &normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
-         c.swiglu_limit, &x, nullptr);
+    mlp(w, &normed, &x);
   }
   if (draws_ > 0) {
     const int64_t row_bytes = h * static_cast<int64_t>(sizeof(float));
@@ -99,6 +107,26 @@ void PagedPass::run(const Weights& weights) {
     CALL(linear_sample, &hidden, &weights.head, options_.data(), token_, logprob_);
   }
   check(b, b->synchronize(stream_), "synchronize");
+}
+
+void PagedPass::mlp(const LayerWeights& w, const sfx_tensor* normed, sfx_tensor* x) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  if (c.dense()) {
+    sfx_tensor gate = view(gate_, {rows_, c.intermediate}), up = view(up_, {rows_, c.intermediate}),
+               act = view(act_, {rows_, c.intermediate});
+    CALL(linear_forward, normed, &w.gate, optional(w.gate_bias), 0, &gate);
+    CALL(linear_forward, normed, &w.up, optional(w.up_bias), 0, &up);
+    CALL(swiglu_forward, &gate, &up, &act);
+    CALL(linear_forward, &act, &w.down, optional(w.down_bias), 1, x);
+    return;
+  }
+  const int32_t top_k = static_cast<int32_t>(c.top_k);
+  sfx_tensor logits = view(router_logits_, {rows_, c.experts});
+  CALL(linear_forward, normed, &w.router, optional(w.router_bias), 0, &logits);
+  CALL(router_forward, &logits, top_k, expert_index_, expert_weight_);
+  CALL(moe_forward, normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
+       c.swiglu_limit, x, nullptr);
 }
 
 #undef CALL

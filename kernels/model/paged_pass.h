@@ -45,6 +45,9 @@ class PagedPass {
   int64_t activation_bytes() const { return arena_.bytes(); }
 
  private:
+  // The part of a layer after attention: adds into `x`.
+  void mlp(const LayerWeights& weights, const sfx_tensor* normed, sfx_tensor* x);
+
   const sfx_backend* backend_;
   sfx_stream* stream_;
   Config config_;
@@ -54,6 +57,7 @@ class PagedPass {
   sfx_tensor cosine_{}, sine_{};
   int32_t *ids_, *sequence_, *position_, *page_table_, *draw_row_, *expert_index_, *token_;
   float *x_, *normed_, *rstd_, *q_, *k_, *v_, *attention_, *router_logits_, *expert_weight_, *drawn_, *logprob_;
+  float *q_raw_, *k_raw_, *gate_, *up_, *act_;
   std::vector<sfx_sample_options> options_;
 };
 

@@ -31,26 +31,40 @@ Parameters::Parameters(const Config& c, std::vector<TensorSpec> tensors, int64_t
   for (int64_t l = 0; l < c.layers; ++l) {
     const std::string p = "model.layers." + std::to_string(l) + ".", a = p + "self_attn.", m = p + "mlp.";
     const int64_t Q = c.query_width(), K = c.kv_width(), h = c.hidden, I = c.intermediate, E = c.experts;
-    auto bias = [&](const std::string& name, int64_t n) { return c.attention_bias ? find(name, {n}) : -1; };
-    LayerIndex x{};
-    x.input_norm = find(p + "input_layernorm.weight", {h});
-    x.q = find(a + "q_proj.weight", {Q, h});
-    x.q_bias = bias(a + "q_proj.bias", Q);
-    x.k = find(a + "k_proj.weight", {K, h});
-    x.k_bias = bias(a + "k_proj.bias", K);
-    x.v = find(a + "v_proj.weight", {K, h});
-    x.v_bias = bias(a + "v_proj.bias", K);
-    x.o = find(a + "o_proj.weight", {h, Q});
-    x.o_bias = bias(a + "o_proj.bias", h);
-    x.sinks = find(a + "sinks", {c.heads});
-    x.post_norm = find(p + "post_attention_layernorm.weight", {h});
-    x.router = find(m + "router.weight", {E, h});
-    x.router_bias = find(m + "router.bias", {E});
-    x.gate_up = find(m + "experts.gate_up_proj", {E, h, 2 * I});
-    x.gate_up_bias = find(m + "experts.gate_up_proj_bias", {E, 2 * I});
-    x.down = find(m + "experts.down_proj", {E, I, h});
-    x.down_bias = find(m + "experts.down_proj_bias", {E, h});
-    layers_.push_back(x);
+    std::vector<Entry> entries;
+    auto add = [&](sfx_tensor LayerWeights::* member, const std::string& name, std::vector<int64_t> shape,
+                   bool present = true) { entries.push_back({member, present ? find(name, std::move(shape)) : -1}); };
+    using W = LayerWeights;
+    add(&W::input_norm, p + "input_layernorm.weight", {h});
+    add(&W::q, a + "q_proj.weight", {Q, h});
+    add(&W::q_bias, a + "q_proj.bias", {Q}, c.qkv_bias);
+    add(&W::k, a + "k_proj.weight", {K, h});
+    add(&W::k_bias, a + "k_proj.bias", {K}, c.qkv_bias);
+    add(&W::v, a + "v_proj.weight", {K, h});
+    add(&W::v_bias, a + "v_proj.bias", {K}, c.qkv_bias);
+    add(&W::o, a + "o_proj.weight", {h, Q});
+    add(&W::o_bias, a + "o_proj.bias", {h}, c.o_bias);
+    add(&W::sinks, a + "sinks", {c.heads}, c.sinks);
+    add(&W::q_norm, a + "q_norm.weight", {c.head_dim}, c.qk_norm);
+    add(&W::k_norm, a + "k_norm.weight", {c.head_dim}, c.qk_norm);
+    add(&W::post_norm, p + "post_attention_layernorm.weight", {h});
+    const bool dense = c.dense();
+    add(&W::router, m + "router.weight", {E, h}, !dense);
+    add(&W::router_bias, m + "router.bias", {E}, !dense);
+    add(&W::gate_up, m + "experts.gate_up_proj", {E, h, 2 * I}, !dense);
+    add(&W::gate_up_bias, m + "experts.gate_up_proj_bias", {E, 2 * I}, !dense);
+    add(&W::gate, m + "gate_proj.weight", {I, h}, dense);
+    add(&W::gate_bias, m + "gate_proj.bias", {I}, dense && c.mlp_bias);
+    add(&W::up, m + "up_proj.weight", {I, h}, dense);
+    add(&W::up_bias, m + "up_proj.bias", {I}, dense && c.mlp_bias);
+    if (dense) {
+      add(&W::down, m + "down_proj.weight", {h, I});
+      add(&W::down_bias, m + "down_proj.bias", {h}, c.mlp_bias);
+    } else {
+      add(&W::down, m + "experts.down_proj", {E, I, h});
+      add(&W::down_bias, m + "experts.down_proj_bias", {E, h});
+    }
+    layers_.push_back(std::move(entries));
   }
 }
 
@@ -82,27 +96,8 @@ void Parameters::bind(const void* data, Weights* w) const {
   w->norm = at(data, norm_);
   w->head = at(data, head_);
   w->layers.resize(layers_.size());
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const LayerIndex& x = layers_[l];
-    LayerWeights& y = w->layers[l];
-    y.input_norm = at(data, x.input_norm);
-    y.q = at(data, x.q);
-    y.q_bias = at(data, x.q_bias);
-    y.k = at(data, x.k);
-    y.k_bias = at(data, x.k_bias);
-    y.v = at(data, x.v);
-    y.v_bias = at(data, x.v_bias);
-    y.o = at(data, x.o);
-    y.o_bias = at(data, x.o_bias);
-    y.sinks = at(data, x.sinks);
-    y.post_norm = at(data, x.post_norm);
-    y.router = at(data, x.router);
-    y.router_bias = at(data, x.router_bias);
-    y.gate_up = at(data, x.gate_up);
-    y.gate_up_bias = at(data, x.gate_up_bias);
-    y.down = at(data, x.down);
-    y.down_bias = at(data, x.down_bias);
-  }
+  for (size_t l = 0; l < layers_.size(); ++l)
+    for (const Entry& entry : layers_[l]) w->layers[l].*entry.member = at(data, entry.index);
 }
 
 }  // namespace sinkflex

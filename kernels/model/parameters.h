@@ -25,11 +25,12 @@ struct TensorSpec {
 };
 
 struct LayerWeights {
-  sfx_tensor input_norm, q, q_bias, k, k_bias, v, v_bias, o, o_bias, sinks;
+  sfx_tensor input_norm, q, q_bias, k, k_bias, v, v_bias, o, o_bias, sinks, q_norm, k_norm;
   sfx_tensor post_norm, router, router_bias, gate_up, gate_up_bias, down, down_bias;
+  sfx_tensor gate, gate_bias, up, up_bias;  // of a dense layer, with down [h, I]
 };
 
-// Views over one base address. A bias that the model lacks has data == nullptr.
+// Views over one base address. A tensor that the model lacks has data == nullptr.
 struct Weights {
   sfx_tensor embed, norm, head;
   std::vector<LayerWeights> layers;
@@ -52,9 +53,10 @@ class Parameters {
   void bind(const void* data, Weights* weights) const;
 
  private:
-  struct LayerIndex {
-    int input_norm, q, q_bias, k, k_bias, v, v_bias, o, o_bias, sinks;
-    int post_norm, router, router_bias, gate_up, gate_up_bias, down, down_bias;
+  // Where a member of LayerWeights lies in the table; -1: the model lacks it.
+  struct Entry {
+    sfx_tensor LayerWeights::* member;
+    int index;
   };
   int find(const std::string& name, std::vector<int64_t> shape);
   sfx_tensor at(const void* data, int index) const;
@@ -62,7 +64,7 @@ class Parameters {
   std::vector<TensorSpec> tensors_;
   int64_t data_start_, data_bytes_;
   int embed_ = -1, norm_ = -1, head_ = -1;
-  std::vector<LayerIndex> layers_;
+  std::vector<std::vector<Entry>> layers_;
 };
 
 }  // namespace sinkflex

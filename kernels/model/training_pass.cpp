@@ -32,8 +32,10 @@ void TrainingPass::plan(int64_t n, int64_t segments, bool keep) {
   planned_n_ = 0;  // a plan that throws half way must not be taken for a good one
   const Config& c = config_;
   const int64_t h = c.hidden, Q = c.query_width(), K = c.kv_width();
-  const int64_t saved =
-      keep ? backend_->moe_saved_bytes(n, h, c.intermediate, c.experts, static_cast<int32_t>(c.top_k)) : 0;
+  const int64_t dense = c.dense() ? n * c.intermediate : 0;
+  const int64_t saved = keep && !c.dense()
+                            ? backend_->moe_saved_bytes(n, h, c.intermediate, c.experts, static_cast<int32_t>(c.top_k))
+                            : 0;
   arena_.plan(backend_, [&](Arena& a) {
     ids_ = a.take<int32_t>(n);
     position_ = a.take<int32_t>(n);
@@ -56,12 +58,19 @@ void TrainingPass::plan(int64_t n, int64_t segments, bool keep) {
       y.lse = a.take<float>(n * c.heads);
       y.expert_index = a.take<int32_t>(n * c.top_k);
       y.expert_weight = a.take<float>(n * c.top_k);
-      y.experts = keep ? a.take<uint8_t>(saved) : nullptr;
+      y.experts = keep && !c.dense() ? a.take<uint8_t>(saved) : nullptr;
+      y.gate = a.take<float>(dense);
+      y.up = a.take<float>(dense);
+      y.q_raw = c.qk_norm ? a.take<float>(n * Q) : y.q;
+      y.k_raw = c.qk_norm ? a.take<float>(n * K) : y.k;
+      y.rstd_q = a.take<float>(c.qk_norm ? n * c.heads : 0);
+      y.rstd_k = a.take<float>(c.qk_norm ? n * c.kv_heads : 0);
     }
     x_final_ = keep ? a.take<float>(n * h) : layers_[0].x_in;
     rstd_final_ = a.take<float>(n);
     normed_ = a.take<float>(n * h);
     router_logits_ = a.take<float>(n * c.experts);
+    act_ = a.take<float>(dense);
     row_logprob_ = a.take<float>(n);
     row_entropy_ = a.take<float>(n);
     row_lse_ = a.take<float>(n);
@@ -72,6 +81,9 @@ void TrainingPass::plan(int64_t n, int64_t segments, bool keep) {
     dk_ = a.take<float>(n * K);
     dv_ = a.take<float>(n * K);
     dattention_ = a.take<float>(n * Q);
+    dact_ = a.take<float>(dense);
+    dgate_ = a.take<float>(dense);
+    dup_ = a.take<float>(dense);
     drouter_ = a.take<float>(n * c.experts);
     dexpert_weight_ = a.take<float>(n * c.top_k);
     row_dlogprob_ = a.take<float>(n);
@@ -136,7 +148,8 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
   const int64_t n = n_, h = c.hidden, row_bytes = n * h * static_cast<int64_t>(sizeof(float));
   sfx_tensor x = view(a.x_in, {n, h}), mid = view(a.x_mid, {n, h}), out = view(x_out, {n, h}),
              normed = view(normed_, {n, h});
-  sfx_tensor q = view(a.q, {n, c.query_width()}), k = view(a.k, {n, c.kv_width()}), v = view(a.v, {n, c.kv_width()});
+  sfx_tensor q = view(a.q_raw, {n, c.query_width()}), k = view(a.k_raw, {n, c.kv_width()}),
+             v = view(a.v, {n, c.kv_width()});
   sfx_tensor qh = view(a.q, {n, c.heads, c.head_dim}), kh = view(a.k, {n, c.kv_heads, c.head_dim}),
              vh = view(a.v, {n, c.kv_heads, c.head_dim});
   sfx_tensor o = view(a.attention, {n, c.query_width()}), oh = view(a.attention, {n, c.heads, c.head_dim});
@@ -145,6 +158,12 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
   CALL(linear_forward, &normed, &w.q, optional(w.q_bias), 0, &q);
   CALL(linear_forward, &normed, &w.k, optional(w.k_bias), 0, &k);
   CALL(linear_forward, &normed, &w.v, optional(w.v_bias), 0, &v);
+  if (c.qk_norm) {
+    sfx_tensor q_rows = view(a.q, {n * c.heads, c.head_dim}), k_rows = view(a.k, {n * c.kv_heads, c.head_dim});
+    sfx_tensor q_in = view(a.q_raw, {n * c.heads, c.head_dim}), k_in = view(a.k_raw, {n * c.kv_heads, c.head_dim});
+    CALL(rms_norm_forward, &q_in, &w.q_norm, c.eps, &q_rows, a.rstd_q);
+    CALL(rms_norm_forward, &k_in, &w.k_norm, c.eps, &k_rows, a.rstd_k);
+  }
   CALL(rope, &qh, position_, &cosine_, &sine_, 0);
   CALL(rope, &kh, position_, &cosine_, &sine_, 0);
   const sfx_attention_mask m = mask(l);
@@ -153,13 +172,29 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
   CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &mid);
 
   CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
-  sfx_tensor logits = view(router_logits_, {n, c.experts});
+  if (x_out != a.x_mid) CALL(copy, x_out, a.x_mid, row_bytes);
+  mlp_forward(w, a, &out);
+}
+
+void TrainingPass::mlp_forward(const LayerWeights& w, Layer& a, sfx_tensor* out) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  sfx_tensor normed = view(normed_, {n_, c.hidden});
+  if (c.dense()) {
+    sfx_tensor gate = view(a.gate, {n_, c.intermediate}), up = view(a.up, {n_, c.intermediate}),
+               act = view(act_, {n_, c.intermediate});
+    CALL(linear_forward, &normed, &w.gate, optional(w.gate_bias), 0, &gate);
+    CALL(linear_forward, &normed, &w.up, optional(w.up_bias), 0, &up);
+    CALL(swiglu_forward, &gate, &up, &act);
+    CALL(linear_forward, &act, &w.down, optional(w.down_bias), 1, out);
+    return;
+  }
+  sfx_tensor logits = view(router_logits_, {n_, c.experts});
   CALL(linear_forward, &normed, &w.router, optional(w.router_bias), 0, &logits);
   const int32_t top_k = static_cast<int32_t>(c.top_k);
   CALL(router_forward, &logits, top_k, a.expert_index, a.expert_weight);
-  if (x_out != a.x_mid) CALL(copy, x_out, a.x_mid, row_bytes);
   CALL(moe_forward, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
-       c.swiglu_limit, &out, a.experts);
+       c.swiglu_limit, out, a.experts);
 }
 
 void TrainingPass::backward(const float* dlogprobs, const float* dentropy, Gradients* g) {
@@ -193,21 +228,12 @@ void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
   const LayerWeights& w = weights_->layers[static_cast<size_t>(l)];
-  const int64_t n = n_, h = c.hidden, row_bytes = n * h * static_cast<int64_t>(sizeof(float));
-  const int32_t top_k = static_cast<int32_t>(c.top_k);
+  const int64_t n = n_, h = c.hidden;
   sfx_tensor x = view(a.x_in, {n, h}), mid = view(a.x_mid, {n, h}), normed = view(normed_, {n, h});
   sfx_tensor dx = view(dx_, {n, h}), dnormed = view(dnormed_, {n, h});
 
-  // experts and router
   CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
-  CALL(fill_zero, dnormed_, row_bytes);
-  CALL(moe_backward, &dx, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down,
-       &w.down_bias, c.swiglu_limit, a.experts, &dnormed, dexpert_weight_, &d->gate_up, &d->gate_up_bias, &d->down,
-       &d->down_bias);
-  sfx_tensor drouter = view(drouter_, {n, c.experts});
-  CALL(router_backward, dexpert_weight_, a.expert_index, a.expert_weight, top_k, &drouter);
-  CALL(linear_backward_input, &drouter, &w.router, 1, &dnormed);
-  CALL(linear_backward_weight, &drouter, &normed, &d->router, optional(d->router_bias));
+  mlp_backward(w, a, d);
   CALL(rms_norm_backward, &dnormed, &mid, &w.post_norm, a.rstd_mid, &dx, &d->post_norm);
 
   // attention
@@ -225,7 +251,20 @@ void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
        &dqh, &dkh, &dvh, static_cast<float*>(d->sinks.data));
   CALL(rope, &dqh, position_, &cosine_, &sine_, 1);
   CALL(rope, &dkh, position_, &cosine_, &sine_, 1);
-  sfx_tensor dq = view(dq_, {n, Q}), dk = view(dk_, {n, K}), dv = view(dv_, {n, K});
+  float *dq_out = dq_, *dk_out = dk_;
+  if (c.qk_norm) {
+    // q and k after the norm are not needed any more: their buffers take the gradients before it.
+    dq_out = a.q;
+    dk_out = a.k;
+    CALL(fill_zero, dq_out, n * Q * static_cast<int64_t>(sizeof(float)));
+    CALL(fill_zero, dk_out, n * K * static_cast<int64_t>(sizeof(float)));
+    sfx_tensor dq_rows = view(dq_, {n * c.heads, c.head_dim}), dk_rows = view(dk_, {n * c.kv_heads, c.head_dim});
+    sfx_tensor q_in = view(a.q_raw, {n * c.heads, c.head_dim}), k_in = view(a.k_raw, {n * c.kv_heads, c.head_dim});
+    sfx_tensor dq_in = view(dq_out, {n * c.heads, c.head_dim}), dk_in = view(dk_out, {n * c.kv_heads, c.head_dim});
+    CALL(rms_norm_backward, &dq_rows, &q_in, &w.q_norm, a.rstd_q, &dq_in, &d->q_norm);
+    CALL(rms_norm_backward, &dk_rows, &k_in, &w.k_norm, a.rstd_k, &dk_in, &d->k_norm);
+  }
+  sfx_tensor dq = view(dq_out, {n, Q}), dk = view(dk_out, {n, K}), dv = view(dv_, {n, K});
   CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, a.rstd_in);
   CALL(linear_backward_input, &dq, &w.q, 0, &dnormed);
   CALL(linear_backward_input, &dk, &w.k, 1, &dnormed);
@@ -234,6 +273,36 @@ void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
   CALL(linear_backward_weight, &dk, &normed, &d->k, optional(d->k_bias));
   CALL(linear_backward_weight, &dv, &normed, &d->v, optional(d->v_bias));
   CALL(rms_norm_backward, &dnormed, &x, &w.input_norm, a.rstd_in, &dx, &d->input_norm);
+}
+
+void TrainingPass::mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  const int64_t n = n_, I = c.intermediate;
+  sfx_tensor normed = view(normed_, {n, c.hidden}), dx = view(dx_, {n, c.hidden}),
+             dnormed = view(dnormed_, {n, c.hidden});
+  if (c.dense()) {
+    sfx_tensor gate = view(a.gate, {n, I}), up = view(a.up, {n, I}), act = view(act_, {n, I});
+    sfx_tensor dact = view(dact_, {n, I}), dgate = view(dgate_, {n, I}), dup = view(dup_, {n, I});
+    CALL(swiglu_forward, &gate, &up, &act);
+    CALL(linear_backward_input, &dx, &w.down, 0, &dact);
+    CALL(linear_backward_weight, &dx, &act, &d->down, optional(d->down_bias));
+    CALL(swiglu_backward, &dact, &gate, &up, &dgate, &dup);
+    CALL(linear_backward_input, &dgate, &w.gate, 0, &dnormed);
+    CALL(linear_backward_input, &dup, &w.up, 1, &dnormed);
+    CALL(linear_backward_weight, &dgate, &normed, &d->gate, optional(d->gate_bias));
+    CALL(linear_backward_weight, &dup, &normed, &d->up, optional(d->up_bias));
+    return;
+  }
+  const int32_t top_k = static_cast<int32_t>(c.top_k);
+  CALL(fill_zero, dnormed_, n * c.hidden * static_cast<int64_t>(sizeof(float)));
+  CALL(moe_backward, &dx, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down,
+       &w.down_bias, c.swiglu_limit, a.experts, &dnormed, dexpert_weight_, &d->gate_up, &d->gate_up_bias, &d->down,
+       &d->down_bias);
+  sfx_tensor drouter = view(drouter_, {n, c.experts});
+  CALL(router_backward, dexpert_weight_, a.expert_index, a.expert_weight, top_k, &drouter);
+  CALL(linear_backward_input, &drouter, &w.router, 1, &dnormed);
+  CALL(linear_backward_weight, &drouter, &normed, &d->router, optional(d->router_bias));
 }
 
 #undef CALL

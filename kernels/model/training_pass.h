@@ -2,8 +2,9 @@
 // last kept forward into float32 gradient buffers. Written once over backend.h.
 //
 // Memory: everything lies in one arena that only grows. A kept forward holds, for each layer and token, the two
-// residual inputs (2h), the rotated q, k, v and the attention output (2HD + 2KD), and what the experts save; normalised
-// inputs are computed again in the backward. A forward that is not kept uses one layer's buffers for all layers.
+// residual inputs (2h), the rotated q, k, v and the attention output (2HD + 2KD), and what the experts save (dense:
+// gate and up, 2I; head norms: q and k before them, HD + KD); normalised inputs are computed again in the backward. A
+// forward that is not kept uses one layer's buffers for all layers.
 #ifndef SINKFLEX_MODEL_TRAINING_PASS_H
 #define SINKFLEX_MODEL_TRAINING_PASS_H
 
@@ -50,11 +51,17 @@ class TrainingPass {
     float *x_in, *rstd_in, *q, *k, *v, *attention, *lse, *x_mid, *rstd_mid, *expert_weight;
     int32_t* expert_index;
     void* experts;
+    float *gate, *up;                        // dense
+    float *q_raw, *k_raw, *rstd_q, *rstd_k;  // before the head norms
   };
   void plan(int64_t n, int64_t segments, bool keep);
   void ensure_tables(int64_t positions);
   void layer_forward(int64_t l, Layer& a, float* x_out);
   void layer_backward(int64_t l, Layer& a, LayerWeights* d);
+  // The part of a layer after attention: reads normed_, adds into `out`.
+  void mlp_forward(const LayerWeights& w, Layer& a, sfx_tensor* out);
+  // dx_ is the gradient of its output; fills dnormed_ with that of its input.
+  void mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d);
   sfx_attention_mask mask(int64_t l) const;
 
   const sfx_backend* backend_;
@@ -75,6 +82,7 @@ class TrainingPass {
   float *x_final_ = nullptr, *rstd_final_ = nullptr, *normed_ = nullptr, *router_logits_ = nullptr;
   float *row_logprob_ = nullptr, *row_entropy_ = nullptr, *row_lse_ = nullptr;
   float *dx_ = nullptr, *dnormed_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr, *dattention_ = nullptr;
+  float *act_ = nullptr, *dact_ = nullptr, *dgate_ = nullptr, *dup_ = nullptr;
   float *drouter_ = nullptr, *dexpert_weight_ = nullptr, *row_dlogprob_ = nullptr, *row_dentropy_ = nullptr;
 };
 

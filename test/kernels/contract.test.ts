@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import t from 'tap';
 import { Engine, type GenerateResult, isSinkflexError, type WeightStore } from '../../kernels/index.ts';
-import { createStore } from './engine-support.ts';
+import { createStore, denseModels } from './engine-support.ts';
 
 interface Turn {
   tokens: number[];
@@ -34,6 +34,7 @@ const stores: WeightStore[] = [
     },
     3,
   ),
+  ...Object.values(denseModels).map((over, i) => createStore(over, 4 + i)),
 ];
 
 async function playThrough(engine: Engine, play: Play, temperature: number): Promise<GenerateResult[]> {
@@ -150,9 +151,12 @@ async function digest(): Promise<string> {
   for (const [which, over] of [
     {},
     { tie_word_embeddings: true, head_dim: 16, hidden_size: 40, sliding_window: 33, vocab_size: 300 },
+    denseModels.llama,
+    denseModels.qwen2,
+    denseModels.qwen3,
   ].entries()) {
     const store = createStore(over, 11 + which);
-    const engine = new Engine({ store, threads: 1 + which, maxSequences: 8, maxSequenceTokens });
+    const engine = new Engine({ store, threads: 1 + (which % 2), maxSequences: 8, maxSequenceTokens });
     const random = (n: number, salt: number): number[] => Array.from({ length: n }, (_, i) => Math.imul(i + salt, 2654435761) >>> 26);
     for (let round = 0; round < 3; round++) {
       const plays = [3, 17, 70, 129].map((n, i) => ({

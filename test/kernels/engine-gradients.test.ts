@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { Engine, readModelConfig, WeightStore as Store, type WeightStore } from '../../kernels/index.ts';
-import { createStore, maxDifference, relativeError, temporaryFolder } from './engine-support.ts';
+import { createStore, denseModels, maxDifference, relativeError, temporaryFolder } from './engine-support.ts';
 
 interface Batch {
   ids: Int32Array;
@@ -49,6 +49,7 @@ t.test('finite differences of the whole model', async (t) => {
         rope_scaling: { rope_type: 'yarn', factor: 4, truncate: false, original_max_position_embeddings: 16 },
       },
     ],
+    ...Object.entries(denseModels),
   ] as const) {
     await t.test(title, async (t) => {
       const store = createStore(over, 5);
@@ -94,7 +95,12 @@ t.test('finite differences of the whole model', async (t) => {
 });
 
 t.test('gradients do not depend on how a batch is split, nor on threads', async (t) => {
-  for (const over of [{}, { tie_word_embeddings: true, num_local_experts: 5, head_dim: 16, hidden_size: 48 }]) {
+  for (const over of [
+    {},
+    { tie_word_embeddings: true, num_local_experts: 5, head_dim: 16, hidden_size: 48 },
+    denseModels.llama,
+    denseModels.qwen3,
+  ]) {
     const store = createStore(over, 6);
     const whole = packed([40, 1, 33, 5, 64, 70]);
     const weight = (i: number): number => noise(i, 4);

@@ -26,6 +26,18 @@ export function tinyConfig(over: Partial<Record<keyof ModelConfig, unknown>> = {
   });
 }
 
+/** What makes the tiny model one of each dense architecture, with everything that only that one has. */
+export const denseModels = {
+  llama: {
+    model_type: 'llama',
+    mlp_bias: true,
+    attention_bias: true,
+    rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 24 },
+  },
+  qwen2: { model_type: 'qwen2', use_sliding_window: true, max_window_layers: 1, tie_word_embeddings: true },
+  qwen3: { model_type: 'qwen3', head_dim: 10, intermediate_size: 21 },
+} as const;
+
 export function createStore(over: Partial<Record<keyof ModelConfig, unknown>> = {}, seed = 1): WeightStore {
   const store = WeightStore.create(tinyConfig(over));
   store.initialise(seed);

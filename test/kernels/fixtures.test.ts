@@ -1,9 +1,18 @@
-// The golden files: a gpt-oss checkpoint and sink attention cases, computed in float64 and checked against transformers.
-import { readFileSync } from 'node:fs';
+// The golden files: checkpoints of every architecture and sink attention cases, computed in float64 and checked against transformers.
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { Engine, readModelConfig, sinkAttention, sinkAttentionBackward, WeightStore } from '../../kernels/index.ts';
-import { fingerprint, fixtures, generateOnce, integers, maxDifference, readTensors, relativeError } from './engine-support.ts';
+import {
+  fingerprint,
+  fixtures,
+  generateOnce,
+  integers,
+  maxDifference,
+  readTensors,
+  relativeError,
+  temporaryFolder,
+} from './engine-support.ts';
 
 interface AttentionCase {
   file: string;
@@ -25,77 +34,93 @@ const skip = fixtures ? false : 'golden files are not here: set SINKFLEX_FIXTURE
 const root = fixtures ?? '';
 const json = <T>(...path: string[]): T => JSON.parse(readFileSync(join(root, ...path), 'utf8')) as T;
 
-t.test('a gpt-oss checkpoint gives the golden numbers', { skip }, async (t) => {
-  const folder = join(root, 'models', 'gpt_oss');
-  const store = WeightStore.create(readModelConfig(folder));
-  store.loadFolder(folder);
-  const engine = new Engine({ store, threads: 2, maxSequences: 4, maxSequenceTokens: 128 });
-  t.teardown(() => engine.dispose());
-  const io = readTensors(join(root, 'expected', 'gpt_oss', 'io.safetensors'));
-  const golden = (name: string): Float32Array => io.get(name)!.data;
+/** Every model folder of the golden files; which there are is the folder's affair. */
+const models = fixtures ? readdirSync(join(root, 'models')) : [];
 
-  await t.test('log-probabilities and entropies of one sequence', async (t) => {
-    const ids = integers(golden('input_ids'));
-    const { logprobs, entropy } = await engine.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) });
-    t.equal(logprobs[0], 0);
-    t.ok(maxDifference(logprobs.subarray(1), golden('logprobs')) <= 2e-4, 'log-probabilities');
-    t.ok(maxDifference(entropy.subarray(1), golden('entropy').subarray(0, ids.length - 1)) <= 2e-4, 'entropies');
-  });
-
-  await t.test('gradients of the mean cross entropy', async (t) => {
-    const ids = integers(golden('input_ids'));
-    engine.zeroGradients();
-    await engine.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) }, { keep: true });
-    await engine.backward({ dLogprobs: new Float32Array(ids.length).fill(-1 / (ids.length - 1)) });
-    const gradients = engine.gradients();
-    for (const [name, expected] of readTensors(join(root, 'expected', 'gpt_oss', 'grads.safetensors'))) {
-      const error = relativeError(gradients.get(name)!, expected.data);
-      t.ok(error <= 2e-4, `${name} (${error.toExponential(1)})`);
-    }
-  });
-
-  await t.test('packed sequences with weights', async (t) => {
-    const [ids, cuSeqlens, weights] = [integers(golden('packed_ids')), integers(golden('packed_cu_seqlens')), golden('packed_weights')];
-    const expected = json<{ packed: { loss: number; grad_fingerprint: Record<string, [number, number]> } }>(
-      'expected',
-      'gpt_oss',
-      'case.json',
-    ).packed;
-    engine.zeroGradients();
-    const { logprobs } = await engine.forward({ ids, cuSeqlens }, { keep: true });
-    t.ok(maxDifference(logprobs, golden('packed_logprobs')) <= 2e-4, 'log-probabilities');
-    const loss = -logprobs.reduce((sum, lp, i) => sum + lp * weights[i]!, 0);
-    t.ok(Math.abs(loss - expected.loss) <= 1e-3, `loss ${loss}`);
-    await engine.backward({ dLogprobs: weights.map((w) => -w) });
-    const gradients = engine.gradients();
-    for (const [name, [norm, sum]] of Object.entries(expected.grad_fingerprint)) {
-      const [ourNorm, ourSum] = fingerprint(gradients.get(name)!);
-      t.ok(Math.abs(ourNorm - norm) <= 2e-4 * norm + 1e-6 && Math.abs(ourSum - sum) <= 1e-3 * norm + 1e-5, name);
-    }
-  });
-
-  await t.test('greedy decoding with the cache, beyond the window', async (t) => {
-    const result = await generateOnce(engine, {
-      tokens: integers(golden('prompt_ids')),
-      maxNewTokens: 32,
-      stopTokens: [],
-      temperature: 0,
-      key: [0, 0, 0, 0],
-    });
-    t.same([...result.tokens], [...integers(golden('greedy_ids'))]);
-    t.ok(maxDifference(result.logprobs, golden('greedy_logprobs')) <= 2e-4, 'log-probabilities');
-    t.equal(result.stopReason, 'length');
-  });
-});
-
-t.test('a checkpoint in MXFP4 is refused by name', { skip }, (t) => {
-  t.throws(() => readModelConfig(join(root, 'models', 'gpt_oss_mxfp4')), {
-    code: 'SINKFLEX_CONFIG_UNSUPPORTED',
-    message: /quantization_config/,
-  });
-  t.throws(() => readModelConfig(join(root, 'models', 'qwen2')), { code: 'SINKFLEX_CONFIG_UNSUPPORTED', message: /model_type/ });
+t.test('there are golden models', { skip }, (t) => {
+  t.ok(models.length > 0);
   t.end();
 });
+
+for (const model of models) {
+  t.test(`the checkpoint ${model} gives the golden numbers`, async (t) => {
+    const folder = join(root, 'models', model);
+    const store = WeightStore.create(readModelConfig(folder));
+    store.loadFolder(folder);
+    const engine = new Engine({ store, threads: 2, maxSequences: 4, maxSequenceTokens: 128 });
+    t.teardown(() => engine.dispose());
+    const io = readTensors(join(root, 'expected', model, 'io.safetensors'));
+    const golden = (name: string): Float32Array => io.get(name)!.data;
+
+    await t.test('log-probabilities and entropies of one sequence', async (t) => {
+      const ids = integers(golden('input_ids'));
+      const { logprobs, entropy } = await engine.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) });
+      t.equal(logprobs[0], 0);
+      t.ok(maxDifference(logprobs.subarray(1), golden('logprobs')) <= 2e-4, 'log-probabilities');
+      t.ok(maxDifference(entropy.subarray(1), golden('entropy').subarray(0, ids.length - 1)) <= 2e-4, 'entropies');
+    });
+
+    await t.test('gradients of the mean cross entropy', async (t) => {
+      const ids = integers(golden('input_ids'));
+      engine.zeroGradients();
+      await engine.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) }, { keep: true });
+      await engine.backward({ dLogprobs: new Float32Array(ids.length).fill(-1 / (ids.length - 1)) });
+      const gradients = engine.gradients();
+      const expected = readTensors(join(root, 'expected', model, 'grads.safetensors'));
+      t.same([...gradients.keys()].sort(), [...expected.keys()].sort(), 'the same parameters');
+      for (const [name, { data }] of expected) {
+        const error = relativeError(gradients.get(name)!, data);
+        t.ok(error <= 2e-4, `${name} (${error.toExponential(1)})`);
+      }
+    });
+
+    await t.test('packed sequences with weights', async (t) => {
+      const [ids, cuSeqlens, weights] = [integers(golden('packed_ids')), integers(golden('packed_cu_seqlens')), golden('packed_weights')];
+      const expected = json<{ packed: { loss: number; grad_fingerprint: Record<string, [number, number]> } }>(
+        'expected',
+        model,
+        'case.json',
+      ).packed;
+      engine.zeroGradients();
+      const { logprobs } = await engine.forward({ ids, cuSeqlens }, { keep: true });
+      t.ok(maxDifference(logprobs, golden('packed_logprobs')) <= 2e-4, 'log-probabilities');
+      const loss = -logprobs.reduce((sum, lp, i) => sum + lp * weights[i]!, 0);
+      t.ok(Math.abs(loss - expected.loss) <= 1e-3, `loss ${loss}`);
+      await engine.backward({ dLogprobs: weights.map((w) => -w) });
+      const gradients = engine.gradients();
+      for (const [name, [norm, sum]] of Object.entries(expected.grad_fingerprint)) {
+        const [ourNorm, ourSum] = fingerprint(gradients.get(name)!);
+        t.ok(Math.abs(ourNorm - norm) <= 2e-4 * norm + 1e-6 && Math.abs(ourSum - sum) <= 1e-3 * norm + 1e-5, name);
+      }
+    });
+
+    await t.test('greedy decoding with the cache, and its log-probabilities again in one pass', async (t) => {
+      const prompt = integers(golden('prompt_ids'));
+      const result = await generateOnce(engine, { tokens: prompt, maxNewTokens: 32, stopTokens: [], temperature: 0, key: [0, 0, 0, 0] });
+      t.same([...result.tokens], [...integers(golden('greedy_ids'))]);
+      t.ok(maxDifference(result.logprobs, golden('greedy_logprobs')) <= 2e-4, 'log-probabilities');
+      t.equal(result.stopReason, 'length');
+      const ids = Int32Array.of(...prompt, ...result.tokens);
+      const { logprobs } = await engine.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) });
+      t.same(logprobs.subarray(prompt.length), result.logprobs, 'generation and training agree bit for bit');
+    });
+
+    await t.test('saved and read again, it is the same model', (t) => {
+      const saved = temporaryFolder(t);
+      store.saveFolder(saved);
+      const again = WeightStore.create(readModelConfig(saved));
+      t.teardown(() => again.close());
+      again.loadFolder(saved);
+      t.same(again.config, { ...store.config });
+      const [ours, theirs] = [store.pin(), again.pin()];
+      const copies = again.tensors(theirs);
+      for (const [name, { data }] of store.tensors(ours)) t.same(copies.get(name)!.data, data, name);
+      ours.release();
+      theirs.release();
+      t.end();
+    });
+  });
+}
 
 t.test('sink attention cases', { skip }, (t) => {
   for (const c of json<{ cases: AttentionCase[] }>('attention', 'index.json').cases) {

@@ -47,6 +47,32 @@ void norm(int64_t n, int64_t h) {
   differences(wd, loss, got.data() + 2 * n * h, 1e-3, "dw");
 }
 
+void swiglu(int64_t n, int64_t width) {
+  section("swiglu I=" + std::to_string(width));
+  Random r((uint64_t)(n * 31 + width));
+  Floats gate = r.normals(n * width);
+  const Floats up = r.normals(n * width), dy = r.normals(n * width);
+  gate[0] = 60, gate[n * width - 1] = -95;  // where the sigmoid is 1 and 0
+  const Floats got = everywhere([&](const sfx_backend& k, sfx_stream* s) {
+    Floats y = poison(n * width), dgate = poison(n * width), dup = poison(n * width);
+    sfx_tensor tg = tensor(gate, {n, width}), tu = tensor(up, {n, width}), ty = tensor(y, {n, width}),
+               tdy = tensor(dy, {n, width}), tdg = tensor(dgate, {n, width}), tdu = tensor(dup, {n, width});
+    ok(k.swiglu_forward(s, &tg, &tu, &ty), k);
+    ok(k.swiglu_backward(s, &tdy, &tg, &tu, &tdg, &tdu), k);
+    return joined({&y, &dgate, &dup});
+  });
+  Doubles g = doubles(gate), u = doubles(up), y(n * width);
+  const auto loss = [&] {
+    double total = 0;
+    for (int64_t i = 0; i < n * width; i++) y[i] = g[i] / (1 + std::exp(-g[i])) * u[i], total += y[i] * dy[i];
+    return total;
+  };
+  loss();
+  close(got, 0, y, 1e-6, "y");
+  differences(g, loss, got.data() + n * width, 1e-3, "dgate");
+  differences(u, loss, got.data() + 2 * n * width, 1e-3, "dup");
+}
+
 void rotary(int64_t n, int64_t heads, int64_t depth) {
   section("rope D=" + std::to_string(depth));
   Random r((uint64_t)depth);
@@ -177,6 +203,7 @@ void optimiser(int64_t count) {
 
 void test_elementwise() {
   for (int64_t h : {1, 16, 40, 128}) norm(h == 1 ? 1 : 70, h);
+  for (int64_t i : {1, 16, 37, 96}) swiglu(i == 1 ? 1 : 45, i);
   for (int64_t d : {2, 16, 24, 64}) rotary(33, 3, d);
   embedding();
   router(4, 2), router(1, 1), router(8, 1), router(32, 4), router(6, 6);

@@ -1,0 +1,137 @@
+// A Hugging Face folder on disk: its configuration, its weight files, and where each tensor of a model is stored in them.
+import { existsSync, readFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { SinkflexError } from './errors.ts';
+import { type ModelConfig, parseModelConfig } from './model-config.ts';
+import { BLOCK_BYTES, BLOCK_VALUES, widenMxfp4 } from './mxfp4.ts';
+import { SafetensorsFile, type StoredTensor } from './safetensors.ts';
+import type { LayoutTensor } from './tensor-layout.ts';
+
+/** config.json of a Hugging Face folder. */
+export function readModelConfig(dir: string): ModelConfig {
+  return parseModelConfig(readJson(join(dir, 'config.json')));
+}
+
+function readJson(path: string): unknown {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (e) {
+    throw new SinkflexError('SINKFLEX_CHECKPOINT_MISSING', `${path} cannot be read (${(e as NodeJS.ErrnoException).code})`, { cause: e });
+  }
+  try {
+    return JSON.parse(text);
+  } catch (e) {
+    throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${path} is not JSON: ${(e as Error).message}`, { cause: e });
+  }
+}
+
+/** model.safetensors, or the shards that the index names (file names only: an index cannot point out of its folder). */
+function weightFiles(dir: string): SafetensorsFile[] {
+  const index = join(dir, 'model.safetensors.index.json');
+  if (!existsSync(index)) return [new SafetensorsFile(join(dir, 'model.safetensors'))];
+  const map: unknown = (readJson(index) as { weight_map?: unknown } | null)?.weight_map;
+  if (typeof map !== 'object' || map === null) throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${index}: weight_map is missing`);
+  const names = new Set<unknown>(Object.values(map));
+  const files: SafetensorsFile[] = [];
+  try {
+    for (const name of names) {
+      if (typeof name !== 'string' || name !== basename(name) || name === '' || name === '..') {
+        throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${index}: ${JSON.stringify(name)} is not a file name`);
+      }
+      files.push(new SafetensorsFile(join(dir, name)));
+    }
+  } catch (e) {
+    for (const file of files) file.close();
+    throw e;
+  }
+  return files;
+}
+
+/** A tensor as it is stored: in one piece, or (experts in MXFP4) as blocks and scales. */
+type Source = { file: SafetensorsFile; stored: StoredTensor; scales?: { file: SafetensorsFile; stored: StoredTensor } };
+
+/** Buffers that old checkpoints carry and no model reads: they are computed from the configuration. */
+const ignored = /\.rotary_emb\.inv_freq$/;
+
+/** The weight files of a folder, checked against the tensors of a model. */
+export class Checkpoint {
+  readonly #files: SafetensorsFile[];
+  readonly #sources: Map<LayoutTensor, Source>;
+
+  private constructor(files: SafetensorsFile[], sources: Map<LayoutTensor, Source>) {
+    this.#files = files;
+    this.#sources = sources;
+  }
+
+  /** Missing, left-over, repeated and misshapen tensors are SINKFLEX_CHECKPOINT_TENSOR errors that name them. Reads no data. */
+  static open(dir: string, wanted: readonly LayoutTensor[]): Checkpoint {
+    const files = weightFiles(dir);
+    try {
+      return new Checkpoint(files, locate(files, wanted, dir));
+    } catch (e) {
+      for (const file of files) file.close();
+      throw e;
+    }
+  }
+
+  /** Copies a tensor of the model into `to`, widened to float32. */
+  read(tensor: LayoutTensor, to: Float32Array): void {
+    const { file, stored, scales } = this.#sources.get(tensor)!;
+    if (scales === undefined) {
+      file.read(stored, to);
+      return;
+    }
+    const [experts, into, out] = tensor.shape as [number, number, number];
+    const [perExpert, blocks] = [into * out, (into / BLOCK_VALUES) * out];
+    for (let e = 0; e < experts; e++) {
+      widenMxfp4(
+        file.readBytes(stored, e * blocks * BLOCK_BYTES, blocks * BLOCK_BYTES),
+        scales.file.readBytes(scales.stored, e * blocks, blocks),
+        out,
+        into,
+        to.subarray(e * perExpert, (e + 1) * perExpert),
+      );
+    }
+  }
+
+  close(): void {
+    for (const file of this.#files) file.close();
+  }
+}
+
+function locate(files: SafetensorsFile[], wanted: readonly LayoutTensor[], dir: string): Map<LayoutTensor, Source> {
+  const found = new Map<string, Source>();
+  const fail = (tensor: string, what: string): SinkflexError =>
+    new SinkflexError('SINKFLEX_CHECKPOINT_TENSOR', `${dir}: tensor ${tensor} ${what}`, { details: { tensor } });
+  for (const file of files) {
+    for (const stored of file.header.tensors.values()) {
+      if (ignored.test(stored.name)) continue;
+      if (found.has(stored.name)) throw fail(stored.name, 'is in two shards');
+      found.set(stored.name, { file, stored });
+    }
+  }
+  const take = (name: string, shape: readonly number[], dtypes: readonly string[]): Source => {
+    const source = found.get(name);
+    if (source === undefined) throw fail(name, `is missing (shape [${shape}])`);
+    const { shape: has, dtype } = source.stored;
+    if (has.length !== shape.length || has.some((size, d) => size !== shape[d]))
+      throw fail(name, `has shape [${has}], the configuration needs [${shape}]`);
+    if (!dtypes.includes(dtype)) throw fail(name, `is ${dtype}; ${dtypes.join(', ')} are read`);
+    found.delete(name);
+    return source;
+  };
+  const sources = new Map<LayoutTensor, Source>();
+  for (const t of wanted) {
+    if (t.shape.length !== 3 || found.has(t.name) || !found.has(`${t.name}_blocks`)) {
+      sources.set(t, take(t.name, t.shape, ['F32', 'BF16', 'F16']));
+      continue;
+    }
+    const [experts, into, out] = t.shape as [number, number, number];
+    if (into % BLOCK_VALUES !== 0) throw fail(`${t.name}_blocks`, `needs a width that is a multiple of ${BLOCK_VALUES}, it is ${into}`);
+    const blocks = take(`${t.name}_blocks`, [experts, out, into / BLOCK_VALUES, BLOCK_BYTES], ['U8']);
+    sources.set(t, { ...blocks, scales: take(`${t.name}_scales`, [experts, out, into / BLOCK_VALUES], ['U8']) });
+  }
+  for (const name of found.keys()) throw fail(name, 'is left over: the configuration has no such tensor');
+  return sources;
+}
