@@ -103,6 +103,8 @@ export function checkKill(options: KillOptions): { restart: boolean; drain: bool
 
 export function checkCall(options: CallOptions): CallOptions {
   if (options.timeoutMs !== undefined) ms('timeoutMs', options.timeoutMs, 0);
+  if (options.concurrencyGroup !== undefined && (typeof options.concurrencyGroup !== 'string' || options.concurrencyGroup === ''))
+    bad('concurrencyGroup', options.concurrencyGroup, 'the name of a group of the actor');
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) bad('signal', options.signal, 'an AbortSignal');
   count('maxRetries', options.maxRetries, 0, 0);
   count('streamWindow', options.streamWindow, 64, 1);

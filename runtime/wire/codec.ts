@@ -214,7 +214,8 @@ export function encodeAlone(value: unknown): Encoded {
 
 export function decodeAlone(encoded: Encoded): unknown {
   const outer = source;
-  source = encoded.sections;
+  // What came with an IPC message lies anywhere in its buffer; arrays want multiples of 8.
+  source = encoded.sections.byteOffset % 8 === 0 ? encoded.sections : new Uint8Array(encoded.sections);
   try {
     return aloneUnpackr.unpack(Buffer.from(encoded.header.buffer, encoded.header.byteOffset, encoded.header.length));
   } finally {

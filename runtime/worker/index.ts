@@ -1,6 +1,7 @@
 // Inside a worker: hosting actors, calling others, owning values.
 export { onAbort } from './abort.ts';
 export { ActorClient } from './client.ts';
+export { type ActorCounts, type CallRecord, type MethodCounts, type Recorder, setRecorder } from './counters.ts';
 export { ActorHost } from './host.ts';
 export { actorScope, callScope, type Scope } from './scope.ts';
 export { type AgentLink, collectRefs, hasSession, Session, session } from './session.ts';
