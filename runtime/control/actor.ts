@@ -28,7 +28,8 @@ export interface Life {
 
 export type ActorEvent =
   | { type: 'started'; incarnation: number }
-  | { type: 'died'; incarnation: number }
+  /** `preempted`: its host went away; that is not counted. */
+  | { type: 'died'; incarnation: number; preempted?: boolean }
   | { type: 'backoff-elapsed'; incarnation: number }
   | { type: 'kill'; restart: boolean };
 
@@ -67,10 +68,12 @@ function dead(life: Life, failed: boolean): Step {
   return { life: { ...life, status: 'dead', failed, intent: undefined }, effects: [{ type: 'announce' }] };
 }
 
-function died(life: Life, now: number): Step {
+function died(life: Life, now: number, preempted: boolean): Step {
   if (life.intent === 'kill') return dead(life, false);
   if (life.intent === 'restart') return again(life, now, false, 0);
   const { maxRestarts, windowMs, backoffMs, backoffMaxMs } = life.policy;
+  // Without a budget nobody expects the actor to lose its state and come back, not even from a host that was drained.
+  if (preempted && maxRestarts > 0) return again(life, now, false, 0);
   const recent = life.recent.filter((at) => now - at < windowMs);
   if (recent.length >= maxRestarts) return dead({ ...life, recent }, true);
   return again({ ...life, recent }, now, true, Math.min(backoffMs * 2 ** recent.length, backoffMaxMs));
@@ -99,6 +102,6 @@ export function advance(life: Life, event: ActorEvent, now: number): Step {
         ? { life: { ...life, status: 'starting' }, effects: [{ type: 'start', incarnation: life.incarnation }, { type: 'announce' }] }
         : nothing(life);
     case 'died':
-      return life.status === 'restarting' ? nothing(life) : died(life, now);
+      return life.status === 'restarting' ? nothing(life) : died(life, now, event.preempted ?? false);
   }
 }

@@ -21,17 +21,20 @@ export interface Bundle {
   labels?: Record<string, string>;
 }
 
-/** One incarnation, as an agent names it. */
+/** What an agent has, as it tells after a lost connection. */
 export interface Running {
-  actor: ActorId;
-  incarnation: number;
+  /** `started`: its constructor has returned. */
+  actors: { actor: ActorId; incarnation: number; started: boolean }[];
+  /** Bundles that it holds, prepared or committed. */
+  bundles: { group: GroupId; attempt: number; bundle: number }[];
 }
 
 // --- events. Every one is idempotent: applied twice in a row it changes nothing the second time, and asks for nothing new.
 
 /**
- * An agent is there, for the first time or again after its connection or the head was lost. `running`: what it has, and then what it should
- * have is sent again (start, terminate, prepare, commit) and what it lost has died; left out only by an agent that never had anything.
+ * An agent is there, for the first time, or (with `running`) again after its connection or the head was lost. Then what it should have is
+ * sent again (start, terminate, prepare, commit), what it has lost has died, and what it should not have is ended. Without `running` the
+ * event means nothing for a node that is known.
  */
 export interface NodeUp {
   type: 'node-up';
@@ -40,7 +43,7 @@ export interface NodeUp {
   labels: Record<string, string>;
   /** Numbers of its GPUs; default 0 to total.gpus - 1. */
   gpuIds?: number[];
-  running?: { actors: Running[]; leases: LeaseId[]; groups: { group: GroupId; attempt: number; committed: boolean }[] };
+  running?: Running;
 }
 
 /** It is gone for good, with all that ran on it; actors are started elsewhere as their budgets allow (uncounted if it was draining). */
@@ -323,6 +326,8 @@ export interface ClusterOptions {
 /** JSON-able and canonical: equal states have equal JSON. */
 export interface ClusterSnapshot {
   version: 1;
+  random: number;
+  remember: number;
   [part: string]: unknown;
 }
 

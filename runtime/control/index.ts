@@ -1,5 +1,7 @@
-// The control plane of one host: pure state machines, and the messages between an agent and its workers.
+// The control plane: pure state machines, and the messages between an agent and its workers. cluster.ts has the whole of a run; actor.ts is
+// the life of one actor.
 export { type ActorEffect, type ActorEvent, advance, born, type Life, type RestartPolicy, type Status, type Step } from './actor.ts';
+export { Cluster } from './cluster.ts';
 export * from './cluster-types.ts';
 export type { EndData, FromHead, HeadLink, PeerLink, ToHead } from './head-messages.ts';
 export type {
