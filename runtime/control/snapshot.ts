@@ -272,7 +272,7 @@ function restoreActor(state: State, saved: SavedActor, shape: Shape, dead: boole
     because: undefined,
     ...rest,
     shape,
-    life: withIntent(saved.life),
+    life: lifeOf(saved.life),
     holding: undefined,
     ticket: undefined,
   };
@@ -289,9 +289,9 @@ function restoreActor(state: State, saved: SavedActor, shape: Shape, dead: boole
   return actor;
 }
 
-/** JSON drops what is undefined. */
-function withIntent(life: Life): Life {
-  return { ...life, intent: life.intent };
+/** JSON drops what is undefined; the order of keys is that of born(). */
+function lifeOf({ status, incarnation, restarts, recent, intent, failed, policy }: Life): Life {
+  return { status, incarnation, restarts, recent, intent, failed, policy };
 }
 
 function restoreLease(state: State, saved: SavedLease, shape: Shape): LeaseRecord {
