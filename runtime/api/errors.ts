@@ -6,6 +6,10 @@ export const runtimeErrorCodes = {
   SINKFLEX_ACTOR_DIED:
     'The actor is gone; details say how it ended and whether the call may have run. Spawn it with maxRestarts, or call again.',
   SINKFLEX_ACTOR_FAILED: 'The constructor failed, or the restart budget is spent: read the cause, then raise maxRestarts or fix the actor.',
+  SINKFLEX_OUT_OF_MEMORY:
+    'The worker used more memory than its limit, its JavaScript heap or the machine allows: raise memory or --max-old-space-size, or keep less.',
+  SINKFLEX_ACTOR_UNRESPONSIVE:
+    'Its event loop was blocked, or its process stopped, for longer than unresponsiveMs: split the work, or use native tasks that wait elsewhere.',
   SINKFLEX_ACTOR_BUSY: 'The mailbox (maxPending) or the channel (maxInFlightBytes) is full: await earlier calls first, or raise the limit.',
   SINKFLEX_CALL_TIMEOUT: 'The deadline passed before the answer: raise timeoutMs, or look at what the actor is doing.',
   SINKFLEX_CALL_ABORTED: 'The AbortSignal of the call (or of the call around it) was aborted.',
@@ -40,6 +44,8 @@ export interface Death {
   reason: 'exit' | 'constructor' | 'killed' | 'shutdown';
   exitCode?: number;
   signal?: string;
+  /** It ended for want of memory: over its own limit, its JavaScript heap was full, or the kernel had none left. */
+  outOfMemory?: boolean;
   /** Last lines that its worker wrote to stderr, oldest first. */
   lastStderr: string[];
   /** The error that ended it (unhandled rejection, exception, constructor), if known. */
@@ -53,7 +59,7 @@ function describeEnd(death: Death): string {
   if (death.reason === 'constructor') return `failed in its constructor${cause}`;
   const how = death.signal !== undefined ? `signal ${death.signal}` : `exit code ${death.exitCode ?? 'unknown'}`;
   const stderr = cause === '' && death.lastStderr.length > 0 ? `; last line on stderr: ${death.lastStderr.at(-1)}` : '';
-  return `died (${how})${cause}${stderr}`;
+  return `${death.outOfMemory === true ? 'ran out of memory' : 'died'} (${how})${cause}${stderr}`;
 }
 
 /** The incarnation that was to answer is gone. `mayHaveRun`: the method may have run, in part or in whole. */
@@ -68,6 +74,7 @@ export class ActorDiedError extends SinkflexError {
         reason: death.reason,
         exitCode: death.exitCode,
         signal: death.signal,
+        outOfMemory: death.outOfMemory ?? false,
         lastStderr: death.lastStderr,
         mayHaveRun,
         final,
@@ -83,6 +90,9 @@ export class ActorDiedError extends SinkflexError {
   }
   get signal(): string | undefined {
     return this.details?.signal as string | undefined;
+  }
+  get outOfMemory(): boolean {
+    return this.details?.outOfMemory === true;
   }
   get lastStderr(): string[] {
     return (this.details?.lastStderr as string[] | undefined) ?? [];
@@ -108,6 +118,7 @@ export class ActorFailedError extends SinkflexError {
         incarnation: death.incarnation,
         reason: death.reason,
         restarts,
+        outOfMemory: death.outOfMemory ?? false,
         lastStderr: death.lastStderr,
         mayHaveRun,
         final: true,

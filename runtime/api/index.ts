@@ -37,6 +37,7 @@ export type {
   CallOptions,
   CurrentActor,
   HandleOf,
+  Health,
   InitOptions,
   Isolation,
   KillOptions,

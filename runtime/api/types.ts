@@ -219,6 +219,9 @@ export interface ActorOutput {
   line: string;
 }
 
+/** `blocked`: the event loop does not turn. `stopped`: the kernel has stopped the process. */
+export type Health = 'ok' | 'blocked' | 'stopped';
+
 export interface ActorInfo {
   id: number;
   name: string;
@@ -229,7 +232,7 @@ export interface ActorInfo {
   /** `pending`: no node has room; explain() says why. */
   state: 'pending' | 'starting' | 'alive' | 'restarting' | 'stopping' | 'dead';
   /** Of its worker: `blocked` when its event loop does not turn, `stopped` when the kernel has stopped the process. */
-  health: 'ok' | 'blocked' | 'stopped';
+  health: Health;
   node: string;
   restarts: number;
   /** Why the last incarnation ended. */

@@ -1,5 +1,6 @@
 // What the head and its peers (the agents of nodes, and drivers) tell each other: plain calls when all live in one process, frames on a
 // local socket otherwise. Every message may be delivered twice, or again after a reconnection; the second time changes nothing.
+import type { Health } from '../api/types.ts';
 import type { ErrorData } from '../wire/index.ts';
 import type { ActorSpec, Ask, EncodedValue, Place, StopMode } from './messages.ts';
 
@@ -11,6 +12,7 @@ export interface EndData {
   /** The constructor or start() threw. */
   constructorFailed: boolean;
   cause?: ErrorData;
+  outOfMemory?: boolean;
 }
 
 export type ToHead =
@@ -21,6 +23,7 @@ export type ToHead =
   | { t: 'ask'; worker: number; request: number; ask: Ask }
   | { t: 'hosted'; actor: number; incarnation: number; worker: number; pid: number | undefined }
   | { t: 'started'; actor: number; incarnation: number }
+  | { t: 'health'; actor: number; incarnation: number; health: Health }
   /** What checkpoint() answered: kept for the next incarnation's restore(). */
   | { t: 'checkpoint'; actor: number; incarnation: number; state: EncodedValue }
   | { t: 'died'; actor: number; incarnation: number; end: EndData };

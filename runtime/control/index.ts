@@ -16,6 +16,7 @@ export type {
   Place,
   ResourceRequest,
   StopMode,
+  TickCell,
   ToAgent,
   WorkerBirth,
 } from './messages.ts';

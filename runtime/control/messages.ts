@@ -1,4 +1,5 @@
 // What an agent and its workers tell each other, over the link that only parent and child have. Never on the path of a call.
+import type { SharedMemoryAddress } from '../../kernels/index.ts';
 import type { Isolation } from '../api/types.ts';
 import type { Question } from '../observe/questions.ts';
 import type { ErrorData } from '../wire/index.ts';
@@ -61,6 +62,7 @@ export interface ActorSpec {
 /** A Death whose cause is plain data. */
 export interface DeathData {
   incarnation: number;
+  outOfMemory?: boolean;
   reason: 'exit' | 'constructor' | 'killed' | 'shutdown';
   exitCode?: number;
   signal?: string;
@@ -137,6 +139,16 @@ export interface WorkerBirth {
   agentPid: number;
   isolation: Isolation;
   maxInFlightBytes: number;
+  /** What its event loop counts up. */
+  tick?: TickCell;
+  /** Memory control group to enter. */
+  memoryGroup?: string;
+}
+
+export interface TickCell {
+  address: SharedMemoryAddress;
+  /** Bytes. */
+  offset: number;
 }
 
 /** The first message to a worker: whose it is from now on. */

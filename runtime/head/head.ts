@@ -82,7 +82,7 @@ export class Head {
       case 'hosted': {
         const { worker, pid } = message;
         this.#fromHost(message.actor, message.incarnation, from, (actor) => {
-          actor.seat = { peer: from, worker, pid };
+          actor.seat = { peer: from, worker, pid, health: actor.seat?.health ?? 'ok' };
         });
         return;
       }
@@ -94,6 +94,12 @@ export class Head {
       case 'checkpoint':
         this.#fromHost(message.actor, message.incarnation, from, (actor) => {
           actor.checkpoint = message.state;
+        });
+        return;
+      case 'health':
+        this.#fromHost(message.actor, message.incarnation, from, (actor) => {
+          actor.seat!.health = message.health;
+          this.#tellListeners(actor);
         });
         return;
       case 'died':
@@ -192,7 +198,7 @@ export class Head {
         return;
       case 'start':
         clearTimeout(actor.timer);
-        actor.seat = { peer: this.#agent!, worker: -1, pid: undefined };
+        actor.seat = { peer: this.#agent!, worker: -1, pid: undefined, health: 'ok' };
         this.#agent!.send({
           t: 'start',
           spec,
@@ -214,10 +220,13 @@ export class Head {
     const place = placeOf(actor);
     for (const subscriber of actor.subscribers) subscriber.send({ t: 'place', place });
     if (actor.life.status === 'dead') this.#retire(actor);
-    if (this.#listeners.size > 0) {
-      const info = infoOf(actor);
-      for (const listener of [...this.#listeners]) listener(info);
-    }
+    this.#tellListeners(actor);
+  }
+
+  #tellListeners(actor: ActorRecord): void {
+    if (this.#listeners.size === 0) return;
+    const info = infoOf(actor);
+    for (const listener of [...this.#listeners]) listener(info);
   }
 
   /** The dead are remembered for a while, without what they needed to live. */

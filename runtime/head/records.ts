@@ -1,5 +1,5 @@
 // What the head keeps of each actor beside its life, and how it looks from outside.
-import type { ActorInfo } from '../api/types.ts';
+import type { ActorInfo, Health } from '../api/types.ts';
 import type { ActorSpec, DeathData, EncodedValue, EndData, Life, PeerLink, Place, StopMode } from '../control/index.ts';
 
 /** Where an incarnation runs. */
@@ -7,6 +7,7 @@ export interface Seat {
   peer: PeerLink;
   worker: number;
   pid: number | undefined;
+  health: Health;
 }
 
 export interface ActorRecord {
@@ -72,7 +73,7 @@ export function infoOf(actor: ActorRecord): ActorInfo {
     pid: seat?.pid,
     incarnation: life.incarnation,
     state: life.status,
-    health: 'ok',
+    health: seat?.health ?? 'ok',
     node: 'local',
     restarts: life.restarts,
     ...(death === undefined ? {} : { cause: describeDeath(death) }),
@@ -81,12 +82,13 @@ export function infoOf(actor: ActorRecord): ActorInfo {
 
 /** `wanted`: somebody asked for that end; `closing`: it was the end of the run. */
 export function deathOf(incarnation: number, end: EndData, wanted: boolean, closing: boolean): DeathData {
-  const { exitCode, signal, lastStderr, constructorFailed, cause } = end;
+  const { exitCode, signal, lastStderr, constructorFailed, cause, outOfMemory } = end;
   return {
     incarnation,
     reason: constructorFailed ? 'constructor' : wanted ? (closing ? 'shutdown' : 'killed') : 'exit',
     ...(exitCode === undefined ? {} : { exitCode }),
     ...(signal === undefined ? {} : { signal }),
+    ...(outOfMemory === undefined ? {} : { outOfMemory }),
     lastStderr,
     ...(cause === undefined ? {} : { cause }),
   };

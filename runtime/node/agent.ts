@@ -5,12 +5,15 @@ import type { ActorOutput } from '../api/types.ts';
 import type { ActorSpec, EndData, FromAgent, FromHead, HeadLink, ToAgent } from '../control/index.ts';
 import type { Question } from '../observe/questions.ts';
 import { encodeError } from '../wire/index.ts';
-import type { WorkerCarrier, WorkerEnd } from './carrier.ts';
+import type { Health, WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
 import { Janitor } from './janitor.ts';
+import { MemoryGroups } from './memory-limit.ts';
 import { WorkerPool } from './pool.ts';
+import type { PooledWorker } from './pooled-worker.ts';
 import { Questions } from './questions.ts';
 import { type HostedRecord, type WorkerInfo, type WorkerRecord, workerInfo } from './records.ts';
+import { warnOfHealth } from './warnings.ts';
 
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 export const HARD_AFTER_MS = 250;
@@ -44,7 +47,10 @@ export class Agent {
     this.#options = options;
     this.#head = head;
     this.#directory = new Directory(head);
-    this.#pool = new WorkerPool({ janitor: () => (this.#janitor ??= new Janitor(options.folder)), warm: options.warmWorkers });
+    this.#pool = new WorkerPool({
+      janitor: () => (this.#janitor ??= new Janitor(options.folder, new MemoryGroups().prefix)),
+      warm: options.warmWorkers,
+    });
   }
 
   // --- what workers and the driver say
@@ -122,6 +128,7 @@ export class Agent {
     const hosted: HostedRecord = { spec, incarnation, worker, ending: undefined, timer: undefined };
     this.#hosted.set(actor, hosted);
     worker.hosted.add(hosted);
+    if (spec.isolation === 'shared' && spec.unresponsiveMs > 0) worker.carrier.expect(spec.unresponsiveMs);
     this.#sayHosted(hosted);
     worker.send(message);
   }
@@ -157,6 +164,7 @@ export class Agent {
       end: {
         ...(end.exitCode === undefined ? {} : { exitCode: end.exitCode }),
         ...(end.signal === undefined ? {} : { signal: end.signal }),
+        ...(end.outOfMemory === undefined ? {} : { outOfMemory: end.outOfMemory }),
         lastStderr: [...end.lastStderr],
         constructorFailed: ending?.reason === 'constructor',
         ...(because === undefined ? {} : { cause: because }),
@@ -188,7 +196,8 @@ export class Agent {
       worker: number,
       isolation: spec.isolation,
       hosted: new Set(),
-      carrier: undefined as unknown as WorkerCarrier,
+      health: 'ok',
+      carrier: undefined as unknown as PooledWorker,
       send: (message: FromAgent) => record.carrier.send(message),
     };
     const alone = spec.isolation === 'process';
@@ -206,6 +215,7 @@ export class Agent {
       onMessage: (message: ToAgent) => this.receive(message, record),
       onLine: (stream: 'stdout' | 'stderr', line: string) => onOutput({ name, pid: record.carrier.pid ?? -1, stream, line }),
       onEnd: (end: WorkerEnd) => this.#workerEnded(record, end),
+      onHealth: (health: Health, forMs: number) => this.#healthChanged(record, health, forMs),
       onPid: () => {
         for (const hosted of record.hosted) this.#sayHosted(hosted);
       },
@@ -215,6 +225,12 @@ export class Agent {
     if (spec.isolation === 'shared') this.#shared.add(record);
     for (const listener of this.#workerListeners) listener(workerInfo(record), undefined);
     return record;
+  }
+
+  #healthChanged(worker: WorkerRecord, health: Health, forMs: number): void {
+    worker.health = health;
+    for (const { spec, incarnation } of worker.hosted) this.#head.send({ t: 'health', actor: spec.actor, incarnation, health });
+    warnOfHealth(worker, forMs);
   }
 
   #workerEnded(worker: WorkerRecord, end: WorkerEnd): void {

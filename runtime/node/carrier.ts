@@ -1,5 +1,8 @@
 // What carries a worker, as the agent sees it: a process or a thread. Both report messages, output, health and their end in the same way.
+import type { Health } from '../api/types.ts';
 import type { EnvironmentChange, FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
+
+export type { EnvironmentChange, Health };
 
 export interface WorkerEnd {
   exitCode?: number;
@@ -10,9 +13,6 @@ export interface WorkerEnd {
   /** It ended for want of memory: its own limit, that of its JavaScript heap, or the machine's. */
   outOfMemory?: boolean;
 }
-
-/** `blocked`: its event loop does not turn. `stopped`: the kernel has stopped the process. */
-export type Health = 'ok' | 'blocked' | 'stopped';
 
 export interface CarrierEvents {
   onMessage(message: ToAgent): void;

@@ -1,9 +1,11 @@
 // Where the agent gets its workers from: a warm one if one fits, else a new one, of which only so many start at a time. Warm workers
 // belong to nobody, are seen by nobody, and are not started before there is a sign that they will be of use.
 import { availableParallelism } from 'node:os';
-import type { EnvironmentChange, FromAgent, ToAgent } from '../control/index.ts';
-import type { Adoption, CarrierEvents, Spare, WorkerCarrier, WorkerRequest } from './carrier.ts';
+import type { CarrierEvents, Spare, WorkerRequest } from './carrier.ts';
 import type { Janitor } from './janitor.ts';
+import { MemoryAccounts } from './memory-limit.ts';
+import { Monitor } from './monitor.ts';
+import { PooledWorker } from './pooled-worker.ts';
 import { processEntry, startProcess } from './process-worker.ts';
 import { checkFolder, type Environment, environmentChange, needsFreshProcess, needsLoader, processFlags } from './runtime-env.ts';
 import { startThread, threadNeedsLoader } from './thread-worker.ts';
@@ -33,7 +35,10 @@ export class WorkerPool {
   readonly #options: PoolOptions;
   readonly #spares: Record<Kind, Kept[]> = { process: [], thread: [] };
   readonly #wanted: Record<Kind, number>;
-  readonly #waiting: Deferred[] = [];
+  /** Starts that wait for their turn. */
+  readonly #waiting: (() => void)[] = [];
+  readonly #monitor = new Monitor();
+  #accounts: MemoryAccounts | undefined;
   readonly #starting = new Set<Spare>();
   readonly #limit = Math.max(4, 2 * availableParallelism());
   #refill: NodeJS.Timeout | undefined;
@@ -48,29 +53,21 @@ export class WorkerPool {
   }
 
   /** Throws if there is no such folder as the request's; everything else that goes wrong is reported as the worker's end. */
-  acquire(request: WorkerRequest, events: CarrierEvents): WorkerCarrier {
+  acquire(request: WorkerRequest, events: CarrierEvents): PooledWorker {
     checkFolder(request.cwd);
     const kind: Kind = request.birth.isolation === 'thread' ? 'thread' : 'process';
+    const pooled = { onStarted: () => this.#workerSettled(kind), onEnded: () => this.#refillLater() };
+    this.#accounts ??= new MemoryAccounts();
+    const worker = new PooledWorker(request, events, pooled, this.#monitor, this.#accounts);
     const warm = this.#take(kind, request);
-    const watched: CarrierEvents = {
-      ...events,
-      onMessage: (message: ToAgent) => {
-        if (message.t === 'started') this.#workerSettled(kind);
-        events.onMessage(message);
-      },
-      onEnd: (end) => {
-        events.onEnd(end);
-        this.#refillLater();
-      },
-    };
     if (warm !== undefined) {
       const change = environmentChange(warm.env, { ...process.env, ...request.env });
-      return warm.spare.adopt(adoption(request, change, warm.cwd), watched);
-    }
-    if (this.#starting.size < this.#limit) return this.#startFor(kind, request, watched);
-    const deferred = new Deferred(() => this.#startFor(kind, request, watched), watched);
-    this.#waiting.push(deferred);
-    return deferred;
+      const cwd = request.cwd ?? process.cwd();
+      if (kind === 'process' && cwd !== warm.cwd) change.cwd = cwd;
+      worker.begin(warm.spare, change);
+    } else if (this.#starting.size < this.#limit) this.#begin(kind, request, worker);
+    else this.#waiting.push(() => !worker.over && this.#begin(kind, request, worker));
+    return worker;
   }
 
   /** The spares as they are, for tests and for accounts of memory. */
@@ -85,10 +82,11 @@ export class WorkerPool {
     for (const kind of ['process', 'thread'] as const) for (const { spare } of this.#spares[kind]) spare.destroy();
   }
 
-  /** Resolves when no spare is left. */
+  /** When no worker is left. Resolves when no spare is left either. */
   async close(): Promise<void> {
     this.drain();
     if (this.#spares.process.length + this.#spares.thread.length > 0) await new Promise<void>((resolve) => (this.#emptied = resolve));
+    await this.#monitor.close();
   }
 
   #take(kind: Kind, request: WorkerRequest): Kept | undefined {
@@ -108,15 +106,18 @@ export class WorkerPool {
     return kept;
   }
 
-  #startFor(kind: Kind, request: WorkerRequest, events: CarrierEvents): WorkerCarrier {
-    let spare: Spare;
-    if (kind === 'thread') spare = startThread(request.label, threadNeedsLoader(request.module));
-    else {
-      const { label, env, cwd } = request;
-      spare = startProcess({ label, flags: processFlags(processEntry, request), env, cwd }, this.#options.janitor());
+  #begin(kind: Kind, request: WorkerRequest, worker: PooledWorker): void {
+    try {
+      const { label, env, cwd, module } = request;
+      const spare =
+        kind === 'thread'
+          ? startThread(label, threadNeedsLoader(module))
+          : startProcess({ label, flags: processFlags(processEntry, request), env, cwd }, this.#options.janitor());
+      this.#occupy(spare);
+      worker.begin(spare, { set: {}, unset: [] });
+    } catch (error) {
+      worker.fail(error);
     }
-    this.#occupy(spare);
-    return spare.adopt(adoption(request, { set: {}, unset: [] }, undefined), events);
   }
 
   #occupy(spare: Spare): void {
@@ -124,7 +125,7 @@ export class WorkerPool {
     const free = (): void => {
       clearTimeout(timer);
       if (!this.#starting.delete(spare)) return;
-      while (this.#starting.size < this.#limit && this.#waiting.length > 0) this.#waiting.shift()!.begin();
+      while (this.#starting.size < this.#limit && this.#waiting.length > 0) this.#waiting.shift()!();
     };
     const timer = setTimeout(free, SLOT_MS);
     timer.unref();
@@ -173,54 +174,5 @@ export class WorkerPool {
     if (kind === 'thread') return startThread(label, threadNeedsLoader(''));
     const flags = processFlags(processEntry, { module: '', execArgv: [], memory: 0 });
     return startProcess({ label, flags, env: {}, cwd: undefined }, this.#options.janitor());
-  }
-}
-
-function adoption(request: WorkerRequest, environment: EnvironmentChange, at: string | undefined): Adoption {
-  const cwd = request.cwd ?? (at === undefined || request.birth.isolation === 'thread' ? undefined : process.cwd());
-  if (at !== undefined && cwd !== undefined && cwd !== at) environment.cwd = cwd;
-  return { birth: request.birth, label: request.label, environment };
-}
-
-/** A worker that waits for its turn to be started. */
-class Deferred implements WorkerCarrier {
-  readonly #start: () => WorkerCarrier;
-  readonly #events: CarrierEvents;
-  #carrier: WorkerCarrier | undefined;
-  #unsent: FromAgent[] = [];
-  #destroyed = false;
-
-  constructor(start: () => WorkerCarrier, events: CarrierEvents) {
-    this.#start = start;
-    this.#events = events;
-  }
-
-  get pid(): number | undefined {
-    return this.#carrier?.pid;
-  }
-
-  begin(): void {
-    if (this.#destroyed) return;
-    try {
-      this.#carrier = this.#start();
-    } catch (error) {
-      setImmediate(() => this.#events.onEnd({ exitCode: -1, lastStderr: [], error }));
-      return;
-    }
-    this.#events.onPid?.();
-    for (const message of this.#unsent.splice(0)) this.#carrier.send(message);
-  }
-
-  send(message: FromAgent): void {
-    if (this.#carrier === undefined) this.#unsent.push(message);
-    else this.#carrier.send(message);
-  }
-
-  destroy(): void {
-    if (this.#carrier !== undefined) this.#carrier.destroy();
-    else if (!this.#destroyed) {
-      this.#destroyed = true;
-      setImmediate(() => this.#events.onEnd({ signal: 'SIGKILL', lastStderr: [] }));
-    }
   }
 }

@@ -9,6 +9,9 @@ import { type Adoption, type CarrierEvents, entryUrl, type Spare, STDERR_GRACE_M
 import type { Janitor } from './janitor.ts';
 import { OutputLines } from './output.ts';
 
+/** What V8 writes before it aborts. */
+const HEAP_FULL = 'JavaScript heap out of memory';
+
 export const processEntry = fileURLToPath(entryUrl('../worker/process-main'));
 
 export interface ProcessStart {
@@ -47,6 +50,8 @@ class ProcessWorker implements Spare, WorkerCarrier {
   #early: unknown[] = [];
   #exit: Omit<WorkerEnd, 'lastStderr'> | undefined;
   #over = false;
+  /** The line that says so; V8 writes more lines after it than are kept. */
+  #heapFull: string | undefined;
 
   constructor(worker: Worker, janitor: Janitor) {
     this.#worker = worker;
@@ -55,6 +60,7 @@ class ProcessWorker implements Spare, WorkerCarrier {
     this.pid = child.pid;
     if (this.pid !== undefined) janitor.add(this.pid);
     const line = (stream: 'stdout' | 'stderr') => (text: string) => {
+      if (stream === 'stderr' && text.includes(HEAP_FULL)) this.#heapFull = text;
       if (this.#events === undefined) this.#lines.push([stream, text]);
       else this.#events.onLine(stream, text);
     };
@@ -132,6 +138,12 @@ class ProcessWorker implements Spare, WorkerCarrier {
     if (this.#over || this.#exit === undefined || !late) return;
     this.#over = true;
     if (this.#events === undefined) this.onGone?.();
-    else this.#events.onEnd({ ...this.#exit, lastStderr: this.#stderr.last });
+    else this.#events.onEnd({ ...this.#exit, lastStderr: this.#stderr.last, ...this.#want() });
+  }
+
+  #want(): Pick<WorkerEnd, 'error' | 'outOfMemory'> {
+    if (this.#heapFull === undefined || this.#exit?.exitCode === 0) return {};
+    const message = `its JavaScript heap was full (${this.#heapFull.replace(/^.*FATAL ERROR: /, '')})`;
+    return { outOfMemory: true, error: new RuntimeFailure('SINKFLEX_OUT_OF_MEMORY', message) };
   }
 }

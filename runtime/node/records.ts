@@ -1,11 +1,13 @@
 // What an agent keeps of the incarnations that it hosts, and of its workers.
 import type { ActorSpec, ToAgent } from '../control/index.ts';
-import type { WorkerCarrier } from './carrier.ts';
+import type { Health } from './carrier.ts';
 import type { Subscriber } from './directory.ts';
+import type { PooledWorker } from './pooled-worker.ts';
 
 export interface WorkerRecord extends Subscriber {
   readonly isolation: ActorSpec['isolation'];
-  carrier: WorkerCarrier;
+  carrier: PooledWorker;
+  health: Health;
   readonly hosted: Set<HostedRecord>;
   fatal?: ToAgent & { t: 'fatal' };
 }
@@ -15,12 +17,13 @@ export interface WorkerInfo {
   worker: number;
   isolation: ActorSpec['isolation'];
   pid: number | undefined;
+  health: Health;
   /** Numbers of the actors in it. */
   actors: number[];
 }
 
-export function workerInfo({ worker, isolation, carrier, hosted }: WorkerRecord): WorkerInfo {
-  return { worker, isolation, pid: carrier.pid, actors: [...hosted].map(({ spec }) => spec.actor) };
+export function workerInfo({ worker, isolation, carrier, health, hosted }: WorkerRecord): WorkerInfo {
+  return { worker, isolation, pid: carrier.pid, health, actors: [...hosted].map(({ spec }) => spec.actor) };
 }
 
 /** One incarnation of an actor on this node. */

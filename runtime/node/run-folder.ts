@@ -4,6 +4,7 @@ import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { os } from '../../kernels/index.ts';
+import { sweepMemoryGroups } from './memory-limit.ts';
 
 const PREFIX = 'sinkflex-';
 const pattern = /^sinkflex-(\d+)-([0-9A-Za-z.]+)-[0-9A-Za-z]{6}$/;
@@ -21,8 +22,9 @@ export function makeRunFolder(): string {
   return mkdtempSync(join(base(), `${PREFIX}${process.pid}-${start}-`));
 }
 
-/** Removes the folders of runs whose process is gone. Answers their names. */
+/** Removes what runs whose process is gone have left: their folders and memory control groups. Answers the names of the folders. */
 export function sweepRunFolders(): string[] {
+  sweepMemoryGroups();
   const swept: string[] = [];
   const folder = base();
   for (const name of readdirSync(folder)) {

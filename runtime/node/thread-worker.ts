@@ -1,7 +1,7 @@
 // Worker threads of this process. A thread starts as a spare that belongs to nobody; adopting it tells it whose it is.
 import { Worker } from 'node:worker_threads';
 import type { FromAgent, ToAgent } from '../control/index.ts';
-import { type Adoption, type CarrierEvents, entryUrl, type Spare, STDERR_GRACE_MS, type WorkerCarrier } from './carrier.ts';
+import { type Adoption, type CarrierEvents, entryUrl, type Spare, STDERR_GRACE_MS, type WorkerCarrier, type WorkerEnd } from './carrier.ts';
 import { OutputLines } from './output.ts';
 import { needsLoader } from './runtime-env.ts';
 
@@ -26,8 +26,8 @@ class ThreadWorker implements Spare, WorkerCarrier {
   readonly #stderr: OutputLines;
   #events: CarrierEvents | undefined;
   #lines: ['stdout' | 'stderr', string][] = [];
-  #end: { exitCode: number; error?: unknown } | undefined;
-  #error: { error?: unknown } = {};
+  #end: Omit<WorkerEnd, 'lastStderr'> | undefined;
+  #error: Pick<WorkerEnd, 'error' | 'outOfMemory'> = {};
   #over = false;
 
   constructor(worker: Worker) {
@@ -39,7 +39,8 @@ class ThreadWorker implements Spare, WorkerCarrier {
     this.#stderr = new OutputLines(worker.stderr, line('stderr'), () => {});
     new OutputLines(worker.stdout, line('stdout'), () => {});
     worker.on('error', (error) => {
-      this.#error = { error };
+      const full = (error as NodeJS.ErrnoException).code === 'ERR_WORKER_OUT_OF_MEMORY';
+      this.#error = { error, ...(full ? { outOfMemory: true } : {}) };
     });
     worker.on('message', (message: ToAgent) => {
       if (message.t !== 'ready') this.#events?.onMessage(message);

@@ -15,7 +15,13 @@ export class LoopLag {
     const now = performance.now();
     this.add(now - this.#last - PERIOD_MS);
     this.#last = now;
+    this.#onTurn?.();
   }, PERIOD_MS).unref();
+  readonly #onTurn: (() => void) | undefined;
+
+  constructor(onTurn?: () => void) {
+    this.#onTurn = onTurn;
+  }
 
   /** One delay, milliseconds. Timers are exact to a millisecond, so a delay may be a little below 0. */
   add(ms: number): void {

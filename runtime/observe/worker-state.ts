@@ -13,9 +13,9 @@ import type { BusyActor, CallRow, ChannelState, Cut, ObjectState, Question, Vita
 
 let lag: LoopLag | undefined;
 
-/** Begins to measure how late this thread's event loop runs. */
-export function watchLoop(): void {
-  lag ??= new LoopLag();
+/** Begins to measure how late this thread's event loop runs, and calls back at every turn of the timer. */
+export function watchLoop(onTurn?: () => void): void {
+  lag ??= new LoopLag(onTurn);
 }
 
 export function stopWatchingLoop(): void {

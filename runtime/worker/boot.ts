@@ -6,6 +6,7 @@ import { decodeAlone, Encoded, encodeError } from '../wire/index.ts';
 import { ActorHost } from './host.ts';
 import { setResident } from './scope.ts';
 import { Session } from './session.ts';
+import { ticker } from './tick.ts';
 
 const NO_ARGS = { header: new Uint8Array(), sections: new Uint8Array() };
 
@@ -31,7 +32,7 @@ export class WorkerLife {
     this.#carrier = carrier;
     this.#session = new Session(birth, { send: (message) => carrier.send(message) });
     this.#opened = this.#session.open();
-    watchLoop();
+    watchLoop(birth.tick === undefined ? undefined : ticker(birth.tick));
   }
 
   onMessage(message: FromAgent): void {

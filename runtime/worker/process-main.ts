@@ -6,10 +6,12 @@ import type { BirthMessage, FromAgent, ToAgent } from '../control/index.ts';
 import { encodeError } from '../wire/index.ts';
 import { preload, WorkerLife } from './boot.ts';
 import { applyEnvironment } from './environment.ts';
+import { enterMemoryGroup, preferAsVictim } from './memory.ts';
 
 process.on('disconnect', () => process.exit(0));
 os.dieWithParent(process.ppid); // before it is known whose it is; whether that is still its agent is asked again at its birth
 os.leaveProcessGroup();
+preferAsVictim();
 
 let life: WorkerLife | undefined;
 
@@ -33,6 +35,7 @@ process.on('message', (message: BirthMessage | FromAgent) => {
     os.dieWithParent(message.birth.agentPid);
     process.title = message.label;
     applyEnvironment(message.environment);
+    if (message.birth.memoryGroup !== undefined) enterMemoryGroup(message.birth.memoryGroup);
     life = new WorkerLife(message.birth, { send, exit: (code) => process.exit(code) });
   } else life?.onMessage(message);
 });

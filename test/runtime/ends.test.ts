@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { get, init, listActors, ready, shutdown, spawn } from '../../runtime/index.ts';
+import { memoryController } from '../../runtime/node/memory-limit.ts';
 import { Counter, Lifecycle, Probe } from './fixtures/actors.ts';
 import { gone, runs } from './fixtures/processes.ts';
 
@@ -36,11 +37,16 @@ t.test('kill -9 of the driver leaves no process and no folder', async (t) => {
   t.equal(all.length, 7, 'and two spares and the janitor');
   t.ok(all.every(runs));
   t.equal(readdirSync(temporary).length, 1);
+  const parent = memoryController()?.parent;
+  const groups = (): string[] =>
+    parent === undefined ? [] : readdirSync(parent).filter((name) => name.startsWith(`sinkflex-${driver.pid}-`));
+  t.comment(`${groups().length} memory control groups`);
   driver.kill('SIGKILL');
   t.same(await gone(all, 3000), []);
   const end = Date.now() + 3000;
-  while (readdirSync(temporary).length > 0 && Date.now() < end) await new Promise((resolve) => setImmediate(resolve));
+  while (readdirSync(temporary).length + groups().length > 0 && Date.now() < end) await new Promise((resolve) => setImmediate(resolve));
   t.same(readdirSync(temporary), []);
+  t.same(groups(), []);
 });
 
 t.test('shutdown runs stop(), ends everything and leaves nothing; dead runs are swept at the next start', async (t) => {
