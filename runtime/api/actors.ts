@@ -7,6 +7,7 @@ import { definitionOf } from './definition.ts';
 import { RuntimeFailure } from './errors.ts';
 import { Handle, makeHandle } from './handle.ts';
 import { checkCall, checkKill, checkSpawn } from './options.ts';
+import { currentOwner } from './owner.ts';
 import { currentRun, driver } from './run.ts';
 import type {
   ActorClass,
@@ -43,8 +44,10 @@ export function spawn<C extends ActorClass>(
   // Numbers are unique in the run: each worker counts in a range of its own.
   const actor = here.worker * 2 ** 24 + ++spawned;
   const name = wanted ?? `${kind}-${actor}`;
-  if (currentRun()?.head.nameTaken(name))
-    throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `an actor named ${name} is alive: names are unique in a run`);
+  if (wanted !== undefined && !checked.getIfExists && currentRun()?.nameTaken(name))
+    throw new RuntimeFailure('SINKFLEX_NAME_TAKEN', `an actor named ${name} is alive: names are unique in a run`);
+  if (checked.lifetime === 'detached' && currentRun()?.head !== undefined)
+    throw new RuntimeFailure('SINKFLEX_NO_HEAD', "lifetime 'detached' needs a head that outlives its drivers: init({ address })");
   const refs: Ref[] = [];
   const outer = collectRefs(refs);
   let args: { header: Uint8Array; sections: Uint8Array };
@@ -67,6 +70,7 @@ export function spawn<C extends ActorClass>(
     methods: [...methods],
     streams: [...streams],
     concurrencyGroups,
+    ...(checked.lifetime === 'owned' ? { owner: currentOwner() } : {}),
     args,
   };
   here.link.send({ t: 'spawn', spec, watch: refs.length > 0 });
@@ -131,12 +135,12 @@ export function kill(handle: AnyHandle, options: KillOptions = {}): Promise<void
 
 /** Every actor of the run, the dead included. */
 export function listActors(): ActorInfo[] {
-  return driver().head.list();
+  return driver().listActors();
 }
 
 /** Calls back at every change of any actor's state; answers how to stop that. */
 export function onActorChange(listener: (actor: ActorInfo) => void): () => void {
-  return driver().head.onActorChange(listener);
+  return driver().onActorChange(listener);
 }
 
 /** The actor whose code is running: after an await, too, in process and thread actors and in calls with a deadline or a signal. */

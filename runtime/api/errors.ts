@@ -31,6 +31,13 @@ export const runtimeErrorCodes = {
   SINKFLEX_DRIVER_ONLY: 'Call this in the program that called init(), not inside an actor.',
   SINKFLEX_OBJECT_RELEASED: 'The ref was released before it was used: keep the ref until its last user is done.',
   SINKFLEX_OBJECT_LOST: 'The worker that owned the value is gone: make the value again.',
+  SINKFLEX_NAME_TAKEN: 'A living actor has that name: choose another, kill it first, or spawn with getIfExists and the same definition.',
+  SINKFLEX_NO_HEAD: 'Start a head (sinkflex head) and give its folder to init({ address }) and to its agents; it may be on its way back.',
+  SINKFLEX_NOT_PLACED: 'No node has room: explain() says what is missing where.',
+  SINKFLEX_GROUP_REMOVED: 'The placement group was removed, or its owner ended: make another.',
+  SINKFLEX_LEASE_LOST: 'The resources of a task are gone with their node, their group or their owner: run it again.',
+  SINKFLEX_JOURNAL_DAMAGED:
+    "The head's journal does not pass its checksum: restore the folder from a backup, or start a cluster in a new one.",
   SINKFLEX_AUTHENTICATION_FAILED: 'The peer does not know the token of this run: it belongs to another run.',
   SINKFLEX_PROTOCOL: 'The peer sent bytes that are not a frame of this protocol; the connection was closed.',
 } as const;
@@ -40,8 +47,11 @@ export type RuntimeErrorCode = keyof typeof runtimeErrorCodes;
 /** How one incarnation of an actor ended. Plain data. */
 export interface Death {
   incarnation: number;
-  /** What ended it: its process or thread went away, its constructor or start() threw, kill() or shutdown() was called. */
-  reason: 'exit' | 'constructor' | 'killed' | 'shutdown';
+  /**
+   * What ended it: its process or thread went away, its constructor or start() threw, kill() was called or its owner ended, the run was shut
+   * down, its node was lost. `refused`: it never lived, the cause says why.
+   */
+  reason: 'exit' | 'constructor' | 'killed' | 'shutdown' | 'lost' | 'refused';
   exitCode?: number;
   signal?: string;
   /** It ended for want of memory: over its own limit, its JavaScript heap was full, or the kernel had none left. */
@@ -50,10 +60,15 @@ export interface Death {
   lastStderr: string[];
   /** The error that ended it (unhandled rejection, exception, constructor), if known. */
   cause?: unknown;
+  /** Of a wanted end, why it was wanted: a clause. */
+  because?: string;
 }
 
 function describeEnd(death: Death): string {
-  if (death.reason === 'killed') return 'was killed';
+  const because = death.because === undefined ? '' : ` (${death.because})`;
+  if (death.reason === 'killed') return `was killed${because}`;
+  if (death.reason === 'lost') return `was lost with its node${because}`;
+  if (death.reason === 'refused') return `was not spawned: ${(death.cause as Error | undefined)?.message ?? 'the head refused it'}`;
   if (death.reason === 'shutdown') return 'was ended by shutdown';
   const cause = death.cause instanceof Error ? `: ${death.cause.message}` : '';
   if (death.reason === 'constructor') return `failed in its constructor${cause}`;

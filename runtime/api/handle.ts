@@ -36,11 +36,16 @@ export class Handle {
     return handle.#client;
   }
   static write(handle: Handle): unknown[] {
-    return [handle.#client.id, handle.#client.name, handle.#kind, handle.#shape.methods, handle.#shape.streams];
+    return [handle.#client.target, handle.#client.name, handle.#kind, handle.#shape.methods, handle.#shape.streams];
   }
   static withOptions(handle: Handle, options: CallOptions): Handle {
     return makeHandle(handle.#client, handle.#kind, handle.#shape, { ...handle.#options, ...options });
   }
+}
+
+/** Of a handle; undefined for anything else. */
+export function handleClient(value: unknown): ActorClient | undefined {
+  return value instanceof Handle ? Handle.client(value) : undefined;
 }
 
 type HandleClass = new (client: ActorClient, kind: string, shape: Shape, options?: CallOptions) => Handle;

@@ -1,4 +1,6 @@
 // What a user of the runtime types.
+
+export type { Explanation, NodeView } from '../control/index.ts';
 export {
   describeProgram,
   differences,
@@ -25,6 +27,7 @@ export {
   RuntimeFailure,
   runtimeErrorCodes,
 } from './errors.ts';
+export { drainNode, explain, listNodes, type PlacementGroup, placementGroup } from './placement.ts';
 export { init, shutdown } from './run.ts';
 export type {
   ActorClass,
@@ -34,6 +37,7 @@ export type {
   ActorOptions,
   ActorOutput,
   AnyHandle,
+  BundleOptions,
   CallOptions,
   CurrentActor,
   HandleOf,
@@ -43,6 +47,9 @@ export type {
   KillOptions,
   ObjectRef,
   ObjectStream,
+  PlacementGroupOptions,
+  PlacementOptions,
+  ResourceOptions,
   SpawnOptions,
 } from './types.ts';
 export { get, put, wait } from './values.ts';

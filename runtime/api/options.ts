@@ -1,8 +1,17 @@
 // Checks what a user passes, and fills in defaults. Wrong options fail where they were written, not in a worker.
-import { availableParallelism } from 'node:os';
-import type { ActorSpec, ResourceRequest } from '../control/index.ts';
+import type { ActorSpec, Bundle, ResourceRequest, Strategy } from '../control/index.ts';
+import { nodeCapacity } from '../node/index.ts';
 import { RuntimeFailure } from './errors.ts';
-import type { CallOptions, InitOptions, KillOptions, PlacementOptions, SpawnOptions } from './types.ts';
+import type {
+  BundleOptions,
+  CallOptions,
+  InitOptions,
+  KillOptions,
+  PlacementGroupOptions,
+  PlacementOptions,
+  ResourceOptions,
+  SpawnOptions,
+} from './types.ts';
 
 function bad(option: string, value: unknown, wanted: string): never {
   throw new RuntimeFailure(
@@ -26,7 +35,7 @@ function ms(option: string, value: number | undefined, fallback: number): number
 
 type Checked = Omit<
   ActorSpec,
-  'actor' | 'kind' | 'definition' | 'module' | 'exportName' | 'methods' | 'streams' | 'args' | 'name' | 'concurrencyGroups'
+  'actor' | 'kind' | 'definition' | 'module' | 'exportName' | 'methods' | 'streams' | 'args' | 'name' | 'concurrencyGroups' | 'owner'
 > & {
   name: string | undefined;
 };
@@ -66,6 +75,28 @@ export function checkSpawn(options: SpawnOptions): Checked {
     maxPending: count('maxPending', options.maxPending, 10_000, 0),
     onFull: options.onFull ?? 'wait',
   };
+}
+
+const STRATEGIES: readonly Strategy[] = ['PACK', 'SPREAD', 'STRICT_PACK', 'STRICT_SPREAD'];
+
+export function checkGroup(options: PlacementGroupOptions): {
+  strategy: Strategy;
+  name: string | undefined;
+  lifetime: 'owned' | 'detached';
+} {
+  const { strategy = 'PACK', name, lifetime = 'owned' } = options;
+  if (!STRATEGIES.includes(strategy)) bad('strategy', strategy, STRATEGIES.join(', '));
+  if (lifetime !== 'owned' && lifetime !== 'detached') bad('lifetime', lifetime, "'owned' or 'detached'");
+  return { strategy, name, lifetime };
+}
+
+export function checkBundles(bundles: readonly BundleOptions[]): Bundle[] {
+  if (!Array.isArray(bundles) || bundles.length === 0) bad('bundles', bundles, 'a list of at least one bundle');
+  return bundles.map((bundle) => {
+    const { resources, labels } = checkRequest(bundle);
+    if (Object.values(resources).every((value) => value === 0)) bad('bundles', JSON.stringify(bundle), 'bundles that reserve something');
+    return { resources, labels };
+  });
 }
 
 function amount(option: string, value: unknown): number {
@@ -112,12 +143,26 @@ export function checkCall(options: CallOptions): CallOptions {
   return options;
 }
 
-export function checkInit(
-  options: InitOptions,
-): Required<Pick<InitOptions, 'cpus' | 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers'>> {
+export interface CheckedInit extends Required<Pick<InitOptions, 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers'>> {
+  /** What this node has for placement. */
+  total: Record<string, number>;
+  labels: Record<string, string>;
+}
+
+/** What a node has, unless told otherwise. */
+export function checkTotal(options: ResourceOptions): Record<string, number> {
+  const own = nodeCapacity();
+  const { cpus = own.cpus, gpus = own.gpus, memory = own.memory, resources: more = {} } = options;
+  const { resources } = checkRequest({ cpus, gpus, memory, resources: more });
+  if ((resources.cpus ?? 0) <= 0) bad('cpus', options.cpus, 'more than 0');
+  return resources;
+}
+
+export function checkInit(options: InitOptions): CheckedInit {
   const { process, thread } = options.warmWorkers ?? {};
   return {
-    cpus: count('cpus', options.cpus, availableParallelism(), 1),
+    total: checkTotal(options),
+    labels: { ...options.labels },
     sharedWorkers: count('sharedWorkers', options.sharedWorkers, 1, 1),
     maxInFlightBytes: count('maxInFlightBytes', options.maxInFlightBytes, 2 ** 30, 1),
     warmWorkers: {

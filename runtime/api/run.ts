@@ -1,23 +1,36 @@
 // The life of a run: init and shutdown, in the program that is the driver.
-import { randomBytes } from 'node:crypto';
-import { rmSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
-import type { FromHead, PeerLink } from '../control/index.ts';
-import { Head } from '../head/index.ts';
-import { Agent, HARD_AFTER_MS, makeRunFolder, type Subscriber, sweepRunFolders } from '../node/index.ts';
-import { hasSession, Session } from '../worker/index.ts';
+import type { OwnerId } from '../control/index.ts';
+import type { Head } from '../head/index.ts';
+import { type Agent, sweepRunFolders } from '../node/index.ts';
+import { hasSession, type Session } from '../worker/index.ts';
+import { attachRun } from './attached-run.ts';
 import { RuntimeFailure } from './errors.ts';
+import { startLocalRun } from './local-run.ts';
 import { checkInit } from './options.ts';
-import type { ActorOutput, InitOptions } from './types.ts';
+import type { ActorInfo, ActorOutput, InitOptions } from './types.ts';
 
-interface Run {
-  head: Head;
-  agent: Agent;
-  session: Session;
-  folder: string;
-  onExit: () => void;
+/** What a driver has. */
+export interface Run {
+  readonly session: Session;
+  readonly folder: string;
+  /** What it spawns ends with it. */
+  readonly owner: OwnerId;
+  /** Where they live in this process. */
+  readonly head: Head | undefined;
+  readonly agent: Agent | undefined;
+  listActors(): ActorInfo[];
+  onActorChange(listener: (info: ActorInfo) => void): () => void;
+  /** As far as this process knows at once. */
+  nameTaken(name: string): boolean;
+  /** Ends what it owns; stop() hooks get the time. */
+  close(timeoutMs: number): Promise<void>;
+  /** At the exit of the process: no time for anything else. */
+  onExit(): void;
 }
+
 let run: Run | undefined;
+let starting = false;
 let ending: Promise<void> | undefined;
 
 /** The run that this program drives, if it drives one. */
@@ -34,7 +47,8 @@ export function driver(): Run {
 const toStderr = ({ name, pid, line }: ActorOutput): void => void process.stderr.write(`[${name} ${pid}] ${line}\n`);
 
 /**
- * Starts a run in this process: it is the driver, and everything ends with it.
+ * Starts a run in this process: it is the driver, and everything ends with it. With `address`, the folder of a running head, the actors of
+ * this driver live on the nodes that have joined that head; those with lifetime 'detached' stay when the driver goes.
  *
  * @example
  * await init();
@@ -50,42 +64,20 @@ export async function init(options: InitOptions = {}): Promise<void> {
       'init() ran inside an actor: the module that defines the actor also starts the program. Move the definition to a module that only defines actors',
     );
   }
-  if (run !== undefined) throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', 'init() was called before');
+  if (run !== undefined || starting) throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', 'init() was called before');
   if (!isMainThread) throw new RuntimeFailure('SINKFLEX_DRIVER_ONLY', 'init() runs in the main thread only');
-  sweepRunFolders();
-  const folder = makeRunFolder();
-  const token = randomBytes(32);
-  const head = new Head();
-  const link: PeerLink = { send: (message: FromHead) => agent.onHead(message) };
-  const agent = new Agent(
-    {
-      folder,
-      token,
-      sharedWorkers: checked.sharedWorkers,
-      maxInFlightBytes: checked.maxInFlightBytes,
-      warmWorkers: checked.warmWorkers,
-      onOutput: options.onOutput ?? toStderr,
-    },
-    { send: (message) => head.receive(message, link) },
-  );
-  head.join(link);
-  const self: Subscriber = {
-    worker: 0,
-    send: (message) => {
-      if (message.t === 'place' || message.t === 'killed' || message.t === 'answer') own.onAgent(message);
-    },
-  };
-  const own = new Session(
-    { worker: 0, folder, token, maxInFlightBytes: checked.maxInFlightBytes },
-    { send: (message) => agent.receive(message, self) },
-  );
-  const onExit = (): void => {
-    agent.destroy();
-    rmSync(folder, { recursive: true, force: true });
-  };
-  process.once('exit', onExit);
-  run = { head, agent, session: own, folder, onExit };
-  await own.open();
+  starting = true;
+  try {
+    sweepRunFolders();
+    run =
+      options.address === undefined
+        ? startLocalRun(checked, options.onOutput ?? toStderr)
+        : await attachRun(options.address, checked.maxInFlightBytes);
+    process.once('exit', run.onExit);
+    await run.session.open();
+  } finally {
+    starting = false;
+  }
 }
 
 /** Ends every actor (stop() hooks get the time), then the run. Leaves nothing behind. Without a run it does nothing. */
@@ -98,17 +90,12 @@ export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
       );
     return Promise.resolve();
   }
-  const { head, agent, session: own, folder, onExit } = run;
+  const current = run;
   ending = (async () => {
     try {
-      const timeoutMs = options.timeoutMs ?? 5000;
-      agent.drain();
-      await head.close(timeoutMs, Math.max(0, timeoutMs - HARD_AFTER_MS));
-      await agent.close();
+      await current.close(options.timeoutMs ?? 5000);
     } finally {
-      own.close();
-      rmSync(folder, { recursive: true, force: true });
-      process.off('exit', onExit);
+      process.off('exit', current.onExit);
       run = undefined;
       ending = undefined;
     }

@@ -107,6 +107,23 @@ export interface PlacementOptions extends ResourceOptions {
   bundle?: number;
 }
 
+/** Resources of one bundle of a placement group. */
+export interface BundleOptions extends ResourceOptions {
+  /** Labels that its node must have. */
+  labels?: Record<string, string>;
+}
+
+export interface PlacementGroupOptions {
+  /**
+   * `PACK` (default): on as few nodes as it can. `SPREAD`: on as many. `STRICT_PACK`: on one node or not at all. `STRICT_SPREAD`: each bundle
+   * on a node of its own, or not at all.
+   */
+  strategy?: 'PACK' | 'SPREAD' | 'STRICT_PACK' | 'STRICT_SPREAD';
+  name?: string;
+  /** As for spawn. */
+  lifetime?: 'owned' | 'detached';
+}
+
 export interface SpawnOptions<Args extends readonly unknown[] = readonly unknown[]> extends PlacementOptions {
   /** Constructor arguments; every incarnation gets the same. */
   args?: Args;

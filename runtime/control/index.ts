@@ -3,7 +3,7 @@
 export { type ActorEffect, type ActorEvent, advance, born, type Life, type RestartPolicy, type Status, type Step } from './actor.ts';
 export { Cluster } from './cluster.ts';
 export * from './cluster-types.ts';
-export type { EndData, FromHead, HeadLink, PeerLink, ToHead } from './head-messages.ts';
+export type { Died, EndData, FromHead, HeadLink, Hosted, Join, PeerLink, ToHead, ToWorkers } from './head-messages.ts';
 export type {
   ActorSpec,
   Ask,

@@ -3,6 +3,7 @@ import type { SharedMemoryAddress } from '../../kernels/index.ts';
 import type { Isolation } from '../api/types.ts';
 import type { Question } from '../observe/questions.ts';
 import type { ErrorData } from '../wire/index.ts';
+import type { Bundle, GroupId, NodeId, OwnerId, Strategy } from './cluster-types.ts';
 
 /** What placement must satisfy. Plain data. */
 export interface ResourceRequest {
@@ -39,6 +40,8 @@ export interface ActorSpec {
   request: ResourceRequest;
   getIfExists: boolean;
   lifetime: 'owned' | 'detached';
+  /** The incarnation or the driver that spawned it. */
+  owner?: OwnerId;
   threads: number;
   maxRestarts: number;
   restartWindowMs: number;
@@ -63,16 +66,20 @@ export interface ActorSpec {
 export interface DeathData {
   incarnation: number;
   outOfMemory?: boolean;
-  reason: 'exit' | 'constructor' | 'killed' | 'shutdown';
+  reason: 'exit' | 'constructor' | 'killed' | 'shutdown' | 'lost' | 'refused';
   exitCode?: number;
   signal?: string;
   lastStderr: string[];
   cause?: ErrorData;
+  /** Of a wanted end, why it was wanted: a clause. */
+  because?: string;
 }
 
 /** Where an actor is. `down`: between incarnations; calls wait. */
 export interface Place {
   actor: number;
+  /** The actor that answers for it, if it is another one (getIfExists). */
+  target?: number;
   status: 'alive' | 'down' | 'dead';
   incarnation: number;
   worker: number;
@@ -109,7 +116,7 @@ export type ToAgent =
   | { t: 'reply'; request: number; answer?: unknown; error?: ErrorData };
 
 export type FromAgent =
-  | { t: 'start'; spec: ActorSpec; incarnation: number; checkpoint?: EncodedValue }
+  | { t: 'start'; spec: ActorSpec; incarnation: number; gpus: number[]; checkpoint?: EncodedValue }
   | { t: 'stop'; actor: number; incarnation: number; graceMs: number; mode: StopMode }
   | { t: 'place'; place: Place }
   | { t: 'killed'; request: number }
@@ -120,7 +127,28 @@ export type FromAgent =
 /** Questions to the head that have one answer. Asking twice is harmless. */
 export type Ask =
   /** The living actor of that name. */
-  { q: 'find'; name: string };
+  | { q: 'find'; name: string }
+  | { q: 'explain'; id: { actor: number } | { group: GroupId } }
+  | { q: 'nodes' }
+  | { q: 'groups' }
+  | { q: 'drain'; node: NodeId; graceMs: number }
+  | {
+      q: 'group-create';
+      group: GroupId;
+      bundles: Bundle[];
+      strategy: Strategy;
+      lifetime: 'owned' | 'detached';
+      owner?: OwnerId;
+      name?: string;
+    }
+  /** Answered when all bundles are placed. */
+  | { q: 'group-ready'; group: GroupId }
+  | { q: 'group-remove'; group: GroupId }
+  /** Resources for a task; answered ({ node, gpus }) when they are there. */
+  | { q: 'lease'; lease: string; request: ResourceRequest; owner: OwnerId }
+  | { q: 'lease-return'; lease: string }
+  /** A driver goes; answered when what it owned has ended. */
+  | { q: 'leave'; driver: string; timeoutMs: number };
 
 /** Answer of `find`. */
 export interface Found {

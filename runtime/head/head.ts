@@ -1,257 +1,474 @@
-// The head of a run: carries out what the control plane decides. Knows every actor's specification, tells agents what to start and stop,
-// and everyone who calls an actor where it is. Never on the path of a call; runs no user code; owns no process.
+// The head of a run: carries out what the control plane decides. Tells agents what to start and stop, and everyone who calls an actor
+// where it is. Never on the path of a call; runs no user code; owns no process. What it says, it has written down first, if it has a journal.
 
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo } from '../api/types.ts';
 import {
-  type ActorEffect,
-  type ActorEvent,
   type ActorSpec,
-  type Ask,
-  advance,
-  born,
-  type Found,
+  type ClusterEffect,
+  type ClusterEvent,
+  type DeathData,
+  type Died,
+  type Hosted,
+  type Join,
+  type NodeId,
+  ownerActor,
   type PeerLink,
-  type Step,
+  type TerminateReason,
   type ToHead,
 } from '../control/index.ts';
-import { encodeError } from '../wire/index.ts';
-import { type ActorRecord, deathOf, infoOf, placeOf, unknownPlace } from './records.ts';
+import type { Journal } from './journal.ts';
+import { Peers } from './peers.ts';
+import { noHead, Questions } from './questions.ts';
+import { type ActorRecord, deathOf, infoOf, placeOf, refusedPlace, unknownPlace } from './records.ts';
+import { type HeadRecord, HeadState } from './state.ts';
+import { Timers } from './timers.ts';
 
 const BACKOFF_MAX_MS = 30_000;
-/** What stop() gets at a kill. */
-const GRACE_MS = 1000;
-const KEPT_DEAD = 1000;
+/** What an actor of a draining node gets, if the node did not say. */
+const DRAIN_MS = 30_000;
 /** A spawn may still be on its way from another worker, whose handle was quicker. */
 const EXPECTED_MS = 2000;
-const NO_ARGS = { header: new Uint8Array(), sections: new Uint8Array() };
+/** A node or a driver whose process lives may be away for so long; then it is given up, and what it says is not heard. */
+const AWAY_MS = 10_000;
+
+export interface HeadOptions {
+  seed: number;
+  /** A process of its own: detached actors can live here. */
+  lasting: boolean;
+  journal?: Journal;
+  /** From the journal. */
+  state?: HeadState;
+  /** Whether that process (of this host) still runs. */
+  runs?: (pid: number, start: string) => boolean;
+  awayMs?: number;
+}
 
 export class Head {
-  readonly #actors = new Map<number, ActorRecord>();
-  /** Names of actors that are not dead. */
-  readonly #names = new Map<string, ActorRecord>();
-  /** Oldest first. */
-  readonly #dead = new Set<number>();
+  readonly state: HeadState;
+  readonly peers: Peers;
+  readonly #options: HeadOptions;
+  readonly #journal: Journal | undefined;
+  readonly #timers = new Timers();
+  readonly #questions: Questions;
+  /** Asked for before they were spawned. */
   readonly #expected = new Map<number, Set<PeerLink>>();
   readonly #listeners = new Set<(info: ActorInfo) => void>();
-  #agent: PeerLink | undefined;
   #closing = false;
-  #allDead: (() => void) | undefined;
+  readonly #inbox: { message: ToHead; from: PeerLink }[] = [];
+  #busy = false;
+  /** Told at every death. */
+  readonly #onDeath = new Set<(actor: number) => void>();
 
-  /** A node that actors can be placed on. */
-  join(agent: PeerLink): void {
-    this.#agent = agent;
+  constructor(options: HeadOptions) {
+    this.#options = options;
+    this.#journal = options.journal;
+    this.state = options.state ?? new HeadState(options.seed);
+    if (this.#journal !== undefined) this.#journal.makeSnapshot = () => this.state.snapshot();
+    this.peers = new Peers(this.state, options.runs ?? (() => true), this.#timers, options.awayMs ?? AWAY_MS, {
+      nodeGone: (node) => this.#event({ type: 'node-down', node }),
+      driverGone: (driver) => this.driverGone(driver),
+    });
+    this.#questions = new Questions(this);
+    if (options.state !== undefined) this.#resume();
   }
 
+  /** After a restart: what was under way goes on; nodes and drivers have their time to come back. */
+  #resume(): void {
+    for (const effect of this.state.cluster.outstanding()) {
+      if (effect.type === 'wait' || effect.type === 'wait-group') this.#perform(effect);
+    }
+    this.peers.allAway();
+  }
+
+  /** Said when everything before it is on disk. */
+  send(link: PeerLink, message: Parameters<PeerLink['send']>[0]): void {
+    if (this.#journal === undefined) link.send(message);
+    else this.#journal.whenDurable(() => link.send(message));
+  }
+
+  /** One after the other, also when what one leads to is answered at once. */
   receive(message: ToHead, from: PeerLink): void {
+    this.#inbox.push({ message, from });
+    if (this.#busy) return;
+    this.#busy = true;
+    try {
+      for (let next = this.#inbox.shift(); next !== undefined; next = this.#inbox.shift()) this.#handle(next.message, next.from);
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  #handle(message: ToHead, from: PeerLink): void {
     switch (message.t) {
+      case 'join':
+        this.#join(message, from);
+        return;
+      case 'attach':
+        this.#attach(message, from);
+        return;
+      case 'numbers':
+        this.#giveNumbers(from);
+        return;
+      case 'watch':
+        this.peers.watchers.add(from);
+        for (const info of this.list()) this.send(from, { t: 'info', info });
+        return;
       case 'spawn':
-        this.#spawn(message.spec);
-        from.send({ t: 'spawned', actor: message.spec.actor });
+        this.#spawn(message.spec, from);
+        this.send(from, { t: 'spawned', actor: message.spec.actor });
         return;
-      case 'resolve': {
-        const actor = this.#actors.get(message.actor);
-        if (actor === undefined) this.#expect(message.actor, from);
-        else {
-          actor.subscribers.add(from);
-          from.send({ t: 'place', place: placeOf(actor) });
-        }
+      case 'resolve':
+        this.#resolve(message.actor, from);
         return;
-      }
-      case 'kill': {
-        const { worker, request } = message;
-        const actor = this.#actors.get(message.actor);
-        if (actor === undefined || actor.life.status === 'dead') from.send({ t: 'killed', worker, request });
-        else {
-          actor.killRequests.push({ peer: from, worker, request });
-          if (actor.life.intent === undefined)
-            actor.stop = { mode: message.drain ? 'drain' : 'kill', graceMs: message.graceMs || GRACE_MS };
-          this.#event(actor, { type: 'kill', restart: message.restart });
-        }
+      case 'kill':
+        this.#kill(message, from);
         return;
-      }
-      case 'ask': {
-        const { worker, request } = message;
-        try {
-          from.send({ t: 'answer', worker, request, value: this.#answer(message.ask) });
-        } catch (error) {
-          from.send({ t: 'answer', worker, request, error: encodeError(error) });
-        }
+      case 'ask':
+        this.#questions.ask(message, from);
         return;
-      }
-      case 'hosted': {
-        const { worker, pid } = message;
-        this.#fromHost(message.actor, message.incarnation, from, (actor) => {
-          actor.seat = { peer: from, worker, pid, health: actor.seat?.health ?? 'ok' };
-        });
+      case 'hosted':
+        this.#hosted(message, from);
         return;
-      }
       case 'started':
-        this.#fromHost(message.actor, message.incarnation, from, (actor) =>
-          this.#event(actor, { type: 'started', incarnation: message.incarnation }),
-        );
+        if (this.#hears(message.actor, message.incarnation, from)) this.#event({ ...message, type: 'started' });
         return;
       case 'checkpoint':
-        this.#fromHost(message.actor, message.incarnation, from, (actor) => {
-          actor.checkpoint = message.state;
-        });
-        return;
-      case 'health':
-        this.#fromHost(message.actor, message.incarnation, from, (actor) => {
-          actor.seat!.health = message.health;
-          this.#tellListeners(actor);
-        });
+        if (this.#hears(message.actor, message.incarnation, from))
+          this.#record({ r: 'checkpoint', actor: message.actor, state: message.state });
         return;
       case 'died':
-        this.#fromHost(message.actor, message.incarnation, from, (actor) => {
-          const { life } = actor;
-          actor.death = deathOf(life.incarnation, message.end, life.intent !== undefined, this.#closing);
-          actor.seat = undefined;
-          this.#event(actor, { type: 'died', incarnation: life.incarnation });
-        });
+        this.#died(message, this.peers.nodeOf(from));
+        this.send(from, { t: 'heard', actor: message.actor, incarnation: message.incarnation });
+        return;
+      case 'health': {
+        const record = this.state.actors.get(message.actor);
+        if (record?.seat?.incarnation !== message.incarnation || record.seat.health === message.health) return;
+        record.seat.health = message.health;
+        this.#tellWatchers(message.actor, record);
+        return;
+      }
+      case 'prepared': {
+        const node = this.peers.nodeOf(from);
+        const { group, attempt, ok } = message;
+        if (node !== undefined) this.#event({ type: 'prepared', group, attempt, node, ok });
+        return;
+      }
+      case 'draining': {
+        const node = this.peers.nodeOf(from);
+        if (node === undefined) return;
+        this.peers.drainMs.set(node, message.graceMs);
+        this.#event({ type: 'node-drain', node });
+        return;
+      }
+      case 'leaving':
+        this.peers.leave(from);
         return;
     }
   }
 
-  #expect(id: number, from: PeerLink): void {
-    const waiting = this.#expected.get(id);
-    if (waiting !== undefined) {
-      waiting.add(from);
+  // --- peers
+
+  #giveNumbers(to: PeerLink): void {
+    const { first, last, record } = this.state.numbers();
+    this.#record(record);
+    this.send(to, { t: 'numbers', first, last });
+  }
+
+  #join(message: Join, from: PeerLink): void {
+    const { node, total, labels, hosted, ended, bundles } = message;
+    if (message.needsNumbers) this.#giveNumbers(from);
+    const process = { pid: message.pid, start: message.processStart };
+    if (this.state.nodes.get(node)?.start !== process.start) this.#record({ r: 'node', node, process });
+    this.peers.joined(node, from);
+    for (const died of ended) {
+      this.#died(died, node);
+      this.send(from, { t: 'heard', actor: died.actor, incarnation: died.incarnation });
+    }
+    const actors = hosted.map(({ actor, incarnation, started }) => ({ actor, incarnation, started }));
+    // Places first: whoever hears that an actor is alive wants to know where.
+    for (const each of hosted) this.#seat(each, node);
+    this.#event({ type: 'node-up', node, total, labels, running: { actors, bundles } });
+    for (const { actor } of hosted) {
+      const record = this.state.actors.get(actor);
+      if (record !== undefined) this.#announce(actor, record);
+    }
+  }
+
+  #attach(message: ToHead & { t: 'attach' }, from: PeerLink): void {
+    const { driver } = message;
+    let known = this.state.drivers.get(driver);
+    if (known === undefined) {
+      const { first, record } = this.state.numbers(1);
+      this.#record(record);
+      known = { worker: first, process: { pid: message.pid, start: message.processStart } };
+      this.#record({ r: 'driver', driver, ...known });
+    }
+    this.peers.attached(driver, from);
+    this.send(from, { t: 'attached', worker: known.worker });
+  }
+
+  /** With all that it owned. */
+  driverGone(driver: string): void {
+    const known = this.state.drivers.get(driver);
+    if (known === undefined) return;
+    this.#record({ r: 'driver-gone', driver });
+    this.#event({ type: 'owner-gone', owner: `driver/${known.worker}` });
+  }
+
+  /** The connection ended. */
+  disconnected(link: PeerLink): void {
+    for (const id of this.peers.disconnected(link)) this.state.actors.get(id)?.subscribers.delete(link);
+    for (const waiting of this.#expected.values()) waiting.delete(link);
+    this.#questions.disconnected(link);
+  }
+
+  // --- actors
+
+  #spawn(spec: ActorSpec, from: PeerLink): void {
+    const { actor, name, request, lifetime } = spec;
+    const { state } = this;
+    if (state.actors.has(actor) || state.aliases.has(actor) || state.refused.has(actor)) return;
+    const near = this.peers.nodeOf(from);
+    const refusal = this.#closing ? 'shutdown' : lifetime === 'detached' && !this.#options.lasting ? 'refused' : undefined;
+    if (refusal !== undefined) {
+      state.refuse(actor, name, refusal, refusal === 'refused' ? noHead() : new RuntimeFailure('SINKFLEX_SHUT_DOWN', 'the run is ending'));
+      this.#settleExpected(actor);
       return;
     }
-    const peers = new Set([from]);
-    this.#expected.set(id, peers);
-    setTimeout(() => {
-      if (this.#expected.get(id) !== peers) return;
+    this.#record({
+      r: 'event',
+      at: Date.now(),
+      spec,
+      event: {
+        type: 'spawn',
+        actor,
+        name,
+        definition: spec.definition,
+        request,
+        policy: {
+          maxRestarts: spec.maxRestarts,
+          windowMs: spec.restartWindowMs,
+          backoffMs: spec.restartBackoffMs,
+          backoffMaxMs: BACKOFF_MAX_MS,
+        },
+        lifetime,
+        ...(spec.owner === undefined ? {} : { owner: spec.owner }),
+        ...(near === undefined ? {} : { near }),
+        getIfExists: spec.getIfExists,
+      },
+    });
+    this.#settleExpected(actor);
+  }
+
+  #settleExpected(actor: number): void {
+    const waiting = this.#expected.get(actor);
+    if (waiting === undefined) return;
+    this.#expected.delete(actor);
+    for (const link of waiting) this.#resolve(actor, link);
+  }
+
+  #resolve(actor: number, link: PeerLink): void {
+    const { state } = this;
+    const refused = state.refused.get(actor);
+    if (refused !== undefined) {
+      this.send(link, { t: 'place', place: refusedPlace(actor, refused.name, refused.death) });
+      return;
+    }
+    const real = state.aliases.get(actor) ?? actor;
+    const record = state.actors.get(real);
+    const view = state.cluster.actor(real);
+    if (record === undefined || view === undefined) {
+      this.#expect(actor, link);
+      return;
+    }
+    record.subscribers.add(link);
+    this.peers.subscribed(link, real);
+    const place = placeOf(record, view);
+    if (place !== undefined) this.send(link, { t: 'place', place: real === actor ? place : { ...place, actor, target: real } });
+  }
+
+  #expect(id: number, link: PeerLink): void {
+    const waiting = this.#expected.get(id);
+    if (waiting !== undefined) {
+      waiting.add(link);
+      return;
+    }
+    const links = new Set([link]);
+    this.#expected.set(id, links);
+    this.#timers.set(`expected ${id}`, EXPECTED_MS, () => {
+      if (this.#expected.get(id) !== links) return;
       this.#expected.delete(id);
-      for (const peer of peers) peer.send({ t: 'place', place: unknownPlace(id) });
-    }, EXPECTED_MS).unref();
+      for (const each of links) this.send(each, { t: 'place', place: unknownPlace(id) });
+    });
+  }
+
+  #kill(message: ToHead & { t: 'kill' }, from: PeerLink): void {
+    const { worker, request, restart, drain, graceMs } = message;
+    const actor = this.state.aliases.get(message.actor) ?? message.actor;
+    const record = this.state.actors.get(actor);
+    if (record === undefined || record.dead) {
+      this.send(from, { t: 'killed', worker, request });
+      return;
+    }
+    record.kills.push({ link: from, worker, request });
+    if (this.state.cluster.actor(actor)?.state !== 'stopping')
+      record.stop = { mode: drain ? 'drain' : 'kill', graceMs: graceMs || record.stop.graceMs };
+    const by = `${worker}:${request}`;
+    if (!this.state.killsDone.has(by)) this.#record({ r: 'event', at: Date.now(), by, event: { type: 'kill', actor, restart } });
+    this.#answerKills(actor, record);
+  }
+
+  #answerKills(actor: number, record: ActorRecord): void {
+    if (record.kills.length === 0) return;
+    const state = this.state.cluster.actor(actor)?.state;
+    if (state === 'alive' && record.seat === undefined) return;
+    if (state !== undefined && state !== 'dead' && state !== 'alive') return;
+    for (const { link, worker, request } of record.kills.splice(0)) this.send(link, { t: 'killed', worker, request });
   }
 
   /** Late words of an incarnation that is over, or of a node that does not host it, are not heard. */
-  #fromHost(id: number, incarnation: number, from: PeerLink, act: (actor: ActorRecord) => void): void {
-    const actor = this.#actors.get(id);
-    if (actor?.life.incarnation === incarnation && actor.seat?.peer === from) act(actor);
+  #hears(actor: number, incarnation: number, from: PeerLink): boolean {
+    const view = this.state.cluster.actor(actor);
+    return view?.incarnation === incarnation && view.node !== undefined && view.node === this.peers.nodeOf(from);
   }
 
-  #spawn(spec: ActorSpec): void {
-    if (this.#actors.has(spec.actor)) return;
-    const step = born({
-      maxRestarts: spec.maxRestarts,
-      windowMs: spec.restartWindowMs,
-      backoffMs: spec.restartBackoffMs,
-      backoffMaxMs: BACKOFF_MAX_MS,
-    });
-    const actor: ActorRecord = {
-      spec,
-      life: step.life,
-      seat: undefined,
-      death: undefined,
-      subscribers: this.#expected.get(spec.actor) ?? new Set(),
-      killRequests: [],
-      timer: undefined,
-      stop: { mode: 'kill', graceMs: GRACE_MS },
-      checkpoint: undefined,
-    };
-    this.#expected.delete(spec.actor);
-    this.#actors.set(spec.actor, actor);
-    this.#names.set(spec.name, actor);
-    if (this.#closing) {
-      actor.death = { incarnation: 1, reason: 'shutdown', lastStderr: [] };
-      const now = Date.now();
-      const killed = advance(step.life, { type: 'kill', restart: false }, now).life;
-      actor.life = advance(killed, { type: 'died', incarnation: 1 }, now).life;
-      this.#announce(actor);
-      return;
-    }
-    this.#apply(actor, step);
+  #hosted(message: Hosted, from: PeerLink): void {
+    if (this.#hears(message.actor, message.incarnation, from)) this.#seat(message, this.peers.nodeOf(from));
   }
 
-  #answer(ask: Ask): Found {
-    const actor = this.#names.get(ask.name);
-    if (actor === undefined) throw new RuntimeFailure('SINKFLEX_UNKNOWN_ACTOR', `no living actor is named ${ask.name}`);
-    const { name, kind, methods, streams } = actor.spec;
-    return { actor: actor.spec.actor, name, kind, methods, streams };
+  #seat({ actor, incarnation, worker, pid }: Hosted, node: NodeId | undefined): void {
+    const record = this.state.actors.get(actor);
+    const view = this.state.cluster.actor(actor);
+    if (record === undefined || view?.incarnation !== incarnation || view.node !== node) return;
+    const health = record.seat?.incarnation === incarnation ? record.seat.health : 'ok';
+    record.seat = { incarnation, worker, pid, health };
   }
 
-  // --- running the state machine
-
-  #event(actor: ActorRecord, event: ActorEvent): void {
-    this.#apply(actor, advance(actor.life, event, Date.now()));
+  #died({ actor, incarnation, end }: Died, node: NodeId | undefined): void {
+    const record = this.state.actors.get(actor);
+    const view = this.state.cluster.actor(actor);
+    if (record === undefined || view === undefined || record.dead || view.incarnation !== incarnation || view.node !== node) return;
+    const death: DeathData = deathOf(incarnation, end, view.state === 'stopping', this.#closing, view.because);
+    record.seat = undefined;
+    this.#record({ r: 'event', at: Date.now(), death, event: { type: 'died', actor, incarnation } });
   }
 
-  #apply(actor: ActorRecord, step: Step): void {
-    actor.life = step.life;
-    for (const effect of step.effects) this.#perform(actor, effect);
-    const { status } = actor.life;
-    if (actor.killRequests.length > 0 && (status === 'dead' || status === 'alive')) {
-      for (const { peer, worker, request } of actor.killRequests.splice(0)) peer.send({ t: 'killed', worker, request });
-    }
-    if (this.#dead.size === this.#actors.size) this.#allDead?.();
+  // --- carrying out
+
+  /** An event that needs no record of its own beside it. */
+  #event(event: ClusterEvent): void {
+    this.#record({ r: 'event', at: Date.now(), event });
   }
 
-  #perform(actor: ActorRecord, effect: ActorEffect): void {
-    const { spec } = actor;
+  apply(event: ClusterEvent): void {
+    this.#event(event);
+  }
+
+  #record(record: HeadRecord): void {
+    const effects = this.state.apply(record);
+    this.#journal?.append(record);
+    for (const effect of effects) this.#perform(effect);
+  }
+
+  #perform(effect: ClusterEffect): void {
     switch (effect.type) {
-      case 'announce':
-        this.#announce(actor);
+      case 'start': {
+        const { actor, incarnation, gpus, node } = effect;
+        const record = this.state.actors.get(actor);
+        if (record === undefined) return;
+        const { spec, checkpoint } = record;
+        const saved = checkpoint === undefined ? {} : { checkpoint };
+        this.peers.toNode(node, (link) => this.send(link, { t: 'start', spec, incarnation, gpus, ...saved }));
         return;
-      case 'start':
-        clearTimeout(actor.timer);
-        actor.seat = { peer: this.#agent!, worker: -1, pid: undefined, health: 'ok' };
-        this.#agent!.send({
-          t: 'start',
-          spec,
-          incarnation: effect.incarnation,
-          ...(actor.checkpoint === undefined ? {} : { checkpoint: actor.checkpoint }),
-        });
+      }
+      case 'terminate': {
+        const { actor, incarnation, node, why } = effect;
+        const how = this.#howToStop(actor, node, why);
+        this.peers.toNode(node, (link) => this.send(link, { t: 'stop', actor, incarnation, ...how }));
         return;
+      }
       case 'wait':
-        clearTimeout(actor.timer);
-        actor.timer = setTimeout(() => this.#event(actor, { type: 'backoff-elapsed', incarnation: effect.incarnation }), effect.delayMs);
+        this.#timers.set(`actor ${effect.actor}`, effect.delayMs, () =>
+          this.#event({ type: 'backoff-elapsed', actor: effect.actor, incarnation: effect.incarnation }),
+        );
         return;
-      case 'terminate':
-        actor.seat?.peer.send({ t: 'stop', actor: spec.actor, incarnation: effect.incarnation, ...actor.stop });
+      case 'wait-group':
+        this.#timers.set(`group ${effect.group}`, effect.delayMs, () =>
+          this.#event({ type: 'group-retry', group: effect.group, attempt: effect.attempt }),
+        );
+        return;
+      case 'announce': {
+        const record = this.state.actors.get(effect.actor);
+        if (record !== undefined) this.#announce(effect.actor, record);
+        return;
+      }
+      case 'prepare': {
+        const { group, attempt, node, bundles } = effect;
+        this.peers.toNode(node, (link) => this.send(link, { t: 'prepare', group, attempt, bundles }));
+        return;
+      }
+      case 'commit':
+      case 'release': {
+        const { group, attempt, node, bundles } = effect;
+        this.peers.toNode(node, (link) => this.send(link, { t: effect.type, group, attempt, bundles }));
+        return;
+      }
+      case 'announce-group':
+      case 'leased':
+      case 'lease-lost':
+        this.#questions.changed(effect);
+        return;
+      case 'forget':
+        this.#timers.clear(`actor ${effect.actor}`);
         return;
     }
   }
 
-  #announce(actor: ActorRecord): void {
-    const place = placeOf(actor);
-    for (const subscriber of actor.subscribers) subscriber.send({ t: 'place', place });
-    if (actor.life.status === 'dead') this.#retire(actor);
-    this.#tellListeners(actor);
+  #howToStop(actor: number, node: NodeId, why: TerminateReason): ActorRecord['stop'] {
+    if (why === 'stale') return { mode: 'kill', graceMs: 0 };
+    if (why === 'drain') return { mode: 'drain', graceMs: this.peers.drainMs.get(node) ?? DRAIN_MS };
+    return this.state.actors.get(actor)?.stop ?? { mode: 'kill', graceMs: 0 };
   }
 
-  #tellListeners(actor: ActorRecord): void {
-    if (this.#listeners.size === 0) return;
-    const info = infoOf(actor);
+  #announce(actor: number, record: ActorRecord): void {
+    const view = this.state.cluster.actor(actor);
+    if (view === undefined) return;
+    if (record.subscribers.size > 0) {
+      const place = placeOf(record, view);
+      if (place !== undefined) for (const link of record.subscribers) this.send(link, { t: 'place', place });
+    }
+    this.#answerKills(actor, record);
+    if (this.#listeners.size > 0 || this.peers.watchers.size > 0) this.#tellWatchers(actor, record);
+    if (!record.dead) return;
+    this.#timers.clear(`actor ${actor}`);
+    record.seat = undefined;
+    for (const link of record.subscribers) this.peers.unsubscribed(link, actor);
+    record.subscribers.clear();
+    for (const listener of [...this.#onDeath]) listener(actor);
+  }
+
+  #tellWatchers(actor: number, record: ActorRecord): void {
+    const view = this.state.cluster.actor(actor);
+    if (view === undefined) return;
+    const info = infoOf(record, view);
     for (const listener of [...this.#listeners]) listener(info);
+    for (const link of this.peers.watchers) this.send(link, { t: 'info', info });
   }
 
-  /** The dead are remembered for a while, without what they needed to live. */
-  #retire(actor: ActorRecord): void {
-    clearTimeout(actor.timer);
-    actor.spec = { ...actor.spec, args: NO_ARGS };
-    actor.checkpoint = undefined;
-    actor.subscribers.clear();
-    if (this.#names.get(actor.spec.name) === actor) this.#names.delete(actor.spec.name);
-    this.#dead.add(actor.spec.actor);
-    while (this.#dead.size > KEPT_DEAD) {
-      const oldest = this.#dead.values().next().value!;
-      this.#dead.delete(oldest);
-      this.#actors.delete(oldest);
-    }
-  }
-
-  // --- what the driver sees
+  // --- what a driver in this process sees
 
   list(): ActorInfo[] {
-    return [...this.#actors.values()].map(infoOf);
+    const infos: ActorInfo[] = [];
+    for (const view of this.state.cluster.actors()) {
+      const record = this.state.actors.get(view.actor);
+      if (record !== undefined) infos.push(infoOf(record, view));
+    }
+    return infos;
   }
 
   nameTaken(name: string): boolean {
-    return this.#names.has(name);
+    return this.state.cluster.named(name) !== undefined;
   }
 
   onActorChange(listener: (info: ActorInfo) => void): () => void {
@@ -259,21 +476,74 @@ export class Head {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Ends every actor: stop() hooks get the time. Resolves when all are dead, or the time is up. */
-  async close(timeoutMs: number, graceMs: number): Promise<void> {
-    this.#closing = true;
-    for (const actor of [...this.#actors.values()]) {
-      actor.stop = { mode: 'shutdown', graceMs };
-      this.#event(actor, { type: 'kill', restart: false });
-    }
-    if (this.#dead.size === this.#actors.size) return;
+  /** Resolves when none of them lives. */
+  async allDead(actors: Iterable<number>): Promise<void> {
+    const left = new Set<number>();
+    for (const actor of actors) if (this.state.actors.get(actor)?.dead === false) left.add(actor);
+    if (left.size === 0) return;
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, timeoutMs);
-      this.#allDead = () => {
-        clearTimeout(timer);
+      const listener = (actor: number): void => {
+        left.delete(actor);
+        if (left.size > 0) return;
+        this.#onDeath.delete(listener);
         resolve();
       };
+      this.#onDeath.add(listener);
     });
-    this.#allDead = undefined;
+  }
+
+  /** Ends every actor: stop() hooks get the time. Resolves when all are dead, or the time is up. Nothing is spawned any more. */
+  async close(timeoutMs: number, graceMs: number): Promise<void> {
+    this.#closing = true;
+    const all = [...this.state.actors.keys()];
+    for (const actor of all) {
+      const record = this.state.actors.get(actor);
+      if (record === undefined || record.dead) continue;
+      record.stop = { mode: 'shutdown', graceMs };
+      this.#event({ type: 'kill', actor, restart: false });
+    }
+    let timer: NodeJS.Timeout | undefined;
+    await Promise.race([this.allDead(all), new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)))]);
+    clearTimeout(timer);
+  }
+
+  get lasting(): boolean {
+    return this.#options.lasting;
+  }
+
+  /** A driver goes in order: its actors end (and theirs), and then it is forgotten. Resolves when they have, or the time is up. */
+  async leave(driver: string, timeoutMs: number): Promise<void> {
+    const worker = this.state.drivers.get(driver)?.worker;
+    if (worker === undefined) return;
+    const owners = new Set<string>([`driver/${worker}`]);
+    const owned: number[] = [];
+    // Owners are numbered before what they own only within a worker, so until nothing is found any more.
+    for (let found = -1; found !== owned.length; ) {
+      found = owned.length;
+      for (const [actor, { spec, dead }] of this.state.actors) {
+        if (dead || spec.owner === undefined || !owners.has(spec.owner) || owners.has(`actor ${actor}`)) continue;
+        owned.push(actor);
+        owners.add(`actor ${actor}`);
+        owners.add(ownerActor(actor, this.state.cluster.actor(actor)?.incarnation ?? 0));
+      }
+    }
+    const ended = this.allDead(owned);
+    this.driverGone(driver);
+    let timer: NodeJS.Timeout | undefined;
+    await Promise.race([ended, new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)))]);
+    clearTimeout(timer);
+  }
+
+  /** The end of the cluster: agents and drivers are told. Resolves when they have gone, or the time is up. */
+  async shutdownPeers(timeoutMs: number): Promise<void> {
+    for (const link of this.peers.links) this.send(link, { t: 'shutdown' });
+    const end = Date.now() + timeoutMs;
+    while ([...this.peers.links].length > 0 && Date.now() < end) await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+
+  /** After close: nothing of it is left waiting. */
+  stop(): void {
+    this.#timers.clearAll();
+    this.#listeners.clear();
   }
 }

@@ -1,30 +1,43 @@
 // The agent of one node: starts, watches and ends what the head wants there, and reports. Never on the path of a call, never runs user
 // code, decides nothing.
+import { os } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
-import type { ActorSpec, EndData, FromAgent, FromHead, HeadLink, ToAgent } from '../control/index.ts';
+import type { ActorSpec, Died, EndData, FromAgent, FromHead, HeadLink, NodeId, ToAgent } from '../control/index.ts';
 import type { Question } from '../observe/questions.ts';
 import { encodeError } from '../wire/index.ts';
 import type { Health, WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
+import { HeldBundles } from './held-bundles.ts';
 import { Janitor } from './janitor.ts';
 import { MemoryGroups } from './memory-limit.ts';
 import { WorkerPool } from './pool.ts';
 import type { PooledWorker } from './pooled-worker.ts';
 import { Questions } from './questions.ts';
-import { type HostedRecord, type WorkerInfo, type WorkerRecord, workerInfo } from './records.ts';
+import { asHosted, type HostedRecord, type WorkerInfo, type WorkerRecord, workerInfo } from './records.ts';
 import { warnOfHealth } from './warnings.ts';
+import { WorkerNumbers } from './worker-numbers.ts';
 
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 export const HARD_AFTER_MS = 250;
 
 export interface AgentOptions {
+  node: NodeId;
+  /** What it has for placement, and its labels. */
+  total: Record<string, number>;
+  labels: Record<string, string>;
+  /** Where the sockets of the run are. */
   folder: string;
+  /** What is removed when this process was killed; default `folder`. */
+  ownFolder?: string;
   token: Buffer;
   sharedWorkers: number;
   maxInFlightBytes: number;
   warmWorkers: { process?: number | undefined; thread?: number | undefined };
   onOutput: (line: ActorOutput) => void;
+  /** The head wants the node drained, or the end of all. */
+  onDrain?: (graceMs: number) => void;
+  onShutdown?: () => void;
 }
 
 export class Agent {
@@ -38,19 +51,43 @@ export class Agent {
   readonly #shared = new Set<WorkerRecord>();
   readonly #questions = new Questions();
   readonly #workerListeners = new Set<(worker: WorkerInfo, end: WorkerEnd | undefined) => void>();
-  #nextWorker = 1; // 0 is the driver
+  readonly #numbers: WorkerNumbers;
+  readonly #bundles = new HeldBundles();
+  /** Ends that the head has not heard yet. */
+  readonly #ends = new Map<string, Died>();
   readonly #pool: WorkerPool;
   #janitor: Janitor | undefined;
   #onEmpty: (() => void) | undefined;
+  #onIdle: (() => void) | undefined;
 
   constructor(options: AgentOptions, head: HeadLink) {
     this.#options = options;
     this.#head = head;
     this.#directory = new Directory(head);
+    this.#numbers = new WorkerNumbers(() => head.send({ t: 'numbers' }));
+    const folder = options.ownFolder ?? options.folder;
     this.#pool = new WorkerPool({
-      janitor: () => (this.#janitor ??= new Janitor(options.folder, new MemoryGroups().prefix)),
+      janitor: () => (this.#janitor ??= new Janitor(folder, new MemoryGroups().prefix)),
       warm: options.warmWorkers,
     });
+  }
+
+  /** Says to the head that it is there, for the first time or again, and what it has. */
+  join(): void {
+    const { node, total, labels } = this.#options;
+    this.#head.send({
+      t: 'join',
+      node,
+      pid: process.pid,
+      processStart: os.processStartTime(process.pid) ?? '',
+      total,
+      labels,
+      needsNumbers: this.#numbers.empty,
+      hosted: [...this.#hosted.values()].map(asHosted),
+      ended: [...this.#ends.values()],
+      bundles: this.#bundles.list(),
+    });
+    this.#directory.again();
   }
 
   // --- what workers and the driver say
@@ -66,7 +103,9 @@ export class Agent {
       case 'started':
       case 'checkpoint': {
         const hosted = this.#hostedBy(message.actor, message.incarnation, from);
-        if (hosted !== undefined) this.#head.send(message);
+        if (hosted === undefined) return;
+        if (message.t === 'started') hosted.started = true;
+        this.#head.send(message);
         return;
       }
       case 'ended': {
@@ -106,26 +145,55 @@ export class Agent {
       case 'stop':
         this.#stop(message);
         return;
-      default:
+      case 'numbers':
+        this.#numbers.add(message.first, message.last);
+        return;
+      case 'heard':
+        this.#ends.delete(`${message.actor} ${message.incarnation}`);
+        return;
+      case 'prepare':
+        this.#bundles.prepare(message);
+        this.#head.send({ t: 'prepared', group: message.group, attempt: message.attempt, ok: true });
+        return;
+      case 'commit':
+        return;
+      case 'release':
+        this.#bundles.release(message);
+        return;
+      case 'drain':
+        this.#options.onDrain?.(message.graceMs);
+        return;
+      case 'shutdown':
+        this.#options.onShutdown?.();
+        return;
+      case 'spawned':
+      case 'place':
+      case 'killed':
+      case 'answer':
         this.#directory.onHead(message);
         return;
+      case 'attached':
+      case 'info':
+        return; // for drivers
     }
   }
 
   #start(message: Extract<FromHead, { t: 'start' }>): void {
     const { spec, incarnation } = message;
     const { actor } = spec;
-    if ((this.#hosted.get(actor)?.incarnation ?? 0) >= incarnation) return;
+    const earlier = this.#hosted.get(actor);
+    if ((earlier?.incarnation ?? 0) >= incarnation || this.#ends.has(`${actor} ${incarnation}`)) return;
+    earlier?.worker.carrier.destroy();
     let worker: WorkerRecord;
     try {
       worker = (spec.isolation === 'shared' ? this.#leastLoaded() : undefined) ?? this.#newWorker(spec);
     } catch (error) {
       // Not even a worker: as if it had died at once, so that its budget and backoff apply.
       const end: EndData = { exitCode: -1, lastStderr: [], constructorFailed: false, cause: encodeError(error) };
-      setImmediate(() => this.#head.send({ t: 'died', actor, incarnation, end }));
+      setImmediate(() => this.#sayDied({ t: 'died', actor, incarnation, end }));
       return;
     }
-    const hosted: HostedRecord = { spec, incarnation, worker, ending: undefined, timer: undefined };
+    const hosted: HostedRecord = { spec, incarnation, worker, started: false, ending: undefined, timer: undefined };
     this.#hosted.set(actor, hosted);
     worker.hosted.add(hosted);
     if (spec.isolation === 'shared' && spec.unresponsiveMs > 0) worker.carrier.expect(spec.unresponsiveMs);
@@ -133,8 +201,13 @@ export class Agent {
     worker.send(message);
   }
 
-  #sayHosted({ spec, incarnation, worker }: HostedRecord): void {
-    this.#head.send({ t: 'hosted', actor: spec.actor, incarnation, worker: worker.worker, pid: worker.carrier.pid });
+  #sayHosted(hosted: HostedRecord): void {
+    this.#head.send({ t: 'hosted', ...asHosted(hosted) });
+  }
+
+  #sayDied(died: Died): void {
+    this.#ends.set(`${died.actor} ${died.incarnation}`, died);
+    this.#head.send(died);
   }
 
   #stop(message: Extract<FromHead, { t: 'stop' }>): void {
@@ -155,9 +228,9 @@ export class Agent {
     const { spec, incarnation, ending, worker } = hosted;
     clearTimeout(hosted.timer);
     worker.hosted.delete(hosted);
-    this.#hosted.delete(spec.actor);
+    if (this.#hosted.get(spec.actor) === hosted) this.#hosted.delete(spec.actor);
     const because = ending?.error ?? cause;
-    this.#head.send({
+    this.#sayDied({
       t: 'died',
       actor: spec.actor,
       incarnation,
@@ -181,7 +254,7 @@ export class Agent {
   }
 
   #newWorker(spec: ActorSpec): WorkerRecord {
-    const number = this.#nextWorker++;
+    const number = this.#numbers.next();
     const { folder, token, maxInFlightBytes, onOutput } = this.#options;
     const birth = {
       worker: number,
@@ -242,6 +315,7 @@ export class Agent {
     const cause = worker.fatal?.error ?? (end.error === undefined ? undefined : encodeError(end.error));
     for (const hosted of [...worker.hosted]) this.#ended(hosted, end, cause);
     if (this.#workers.size === 0) this.#onEmpty?.();
+    if (this.#hosted.size === 0) this.#onIdle?.();
   }
 
   // --- for those who look
@@ -268,6 +342,25 @@ export class Agent {
   /** Nothing new will be wanted: warm workers go. */
   drain(): void {
     this.#pool.drain();
+  }
+
+  /**
+   * The node goes away: nothing is placed here any more, actors that can move have graceMs for it. Resolves when none is left or the time is
+   * up; then the head knows that the rest has ended. close() follows.
+   */
+  async leave(graceMs: number): Promise<void> {
+    this.drain();
+    this.#head.send({ t: 'draining', graceMs });
+    if (this.#hosted.size > 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, graceMs);
+        this.#onIdle = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+    this.#head.send({ t: 'leaving' });
   }
 
   /** Ends every worker at once. Resolves when none is left. */

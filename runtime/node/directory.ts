@@ -1,6 +1,6 @@
 // What the workers of one place (a node, or a driver) want of the head: where actors are, spawns, kills, questions. One subscription an
 // actor, however many workers ask; what the head has not answered is said again when it was away.
-import type { FromAgent, FromHead, HeadLink, Place, ToAgent, ToHead } from '../control/index.ts';
+import type { FromAgent, HeadLink, Place, ToAgent, ToHead, ToWorkers } from '../control/index.ts';
 
 /** A worker that asks. */
 export interface Subscriber {
@@ -14,13 +14,14 @@ interface Watched {
 }
 
 type Wanted = Extract<ToAgent, { t: 'spawn' | 'resolve' | 'kill' | 'ask' }>;
-type Answered = Extract<FromHead, { t: 'spawned' | 'place' | 'killed' | 'answer' }>;
 
 export class Directory {
   readonly #head: HeadLink;
   readonly #watched = new Map<number, Watched>();
   /** Worker -> who it is, and the actors that it watches. */
   readonly #workers = new Map<number, { subscriber: Subscriber; watches: Set<Watched> }>();
+  /** Actor -> those that it answers for. */
+  readonly #aliases = new Map<number, Set<number>>();
   /** Spawns that the head has not acknowledged, and requests that it has not answered. */
   readonly #open = new Map<string, ToHead>();
 
@@ -78,20 +79,14 @@ export class Directory {
     else if (watched.place !== undefined) from.send({ t: 'place', place: watched.place });
   }
 
-  onHead(message: Answered): void {
+  onHead(message: ToWorkers): void {
     switch (message.t) {
       case 'spawned':
         this.#open.delete(`spawn ${message.actor}`);
         return;
-      case 'place': {
-        const { place } = message;
-        const watched = this.#watched.get(place.actor);
-        if (watched === undefined) return;
-        watched.place = place;
-        for (const subscriber of watched.subscribers) subscriber.send({ t: 'place', place });
-        if (place.status === 'dead') this.#forget(place.actor, watched);
+      case 'place':
+        this.#placed(message.place);
         return;
-      }
       case 'killed':
       case 'answer': {
         const { worker, ...rest } = message;
@@ -99,6 +94,29 @@ export class Directory {
         return;
       }
     }
+  }
+
+  #placed(place: Place): void {
+    const { actor, target } = place;
+    if (target !== undefined) {
+      // Another actor answers for this one: whatever becomes of that, becomes of this.
+      const others = this.#aliases.get(target);
+      if (others === undefined) this.#aliases.set(target, new Set([actor]));
+      else others.add(actor);
+    }
+    this.#deliver(place);
+    const others = this.#aliases.get(actor);
+    if (others === undefined) return;
+    for (const other of others) this.#deliver({ ...place, actor: other, target: actor });
+    if (place.status === 'dead') this.#aliases.delete(actor);
+  }
+
+  #deliver(place: Place): void {
+    const watched = this.#watched.get(place.actor);
+    if (watched === undefined) return;
+    watched.place = place;
+    for (const subscriber of watched.subscribers) subscriber.send({ t: 'place', place });
+    if (place.status === 'dead') this.#forget(place.actor, watched);
   }
 
   /** Nothing more happens to the dead: whoever asks again, asks the head. */

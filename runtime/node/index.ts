@@ -1,4 +1,7 @@
 // One host's agent: worker pool, liveness, clean ends.
 export { Agent, type AgentOptions, HARD_AFTER_MS } from './agent.ts';
+export { nodeCapacity } from './capacity.ts';
+export { readToken } from './cluster-folder.ts';
 export { Directory, type Subscriber } from './directory.ts';
+export { HeadConnection } from './head-connection.ts';
 export { makeRunFolder, sweepRunFolders } from './run-folder.ts';

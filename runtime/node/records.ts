@@ -1,5 +1,5 @@
 // What an agent keeps of the incarnations that it hosts, and of its workers.
-import type { ActorSpec, ToAgent } from '../control/index.ts';
+import type { ActorSpec, Hosted, ToAgent } from '../control/index.ts';
 import type { Health } from './carrier.ts';
 import type { Subscriber } from './directory.ts';
 import type { PooledWorker } from './pooled-worker.ts';
@@ -31,8 +31,14 @@ export interface HostedRecord {
   readonly spec: ActorSpec;
   readonly incarnation: number;
   readonly worker: WorkerRecord;
+  /** Its constructor and start() have returned. */
+  started: boolean;
   /** How it says that it ended, before its worker has. */
   ending: (ToAgent & { t: 'ended' }) | undefined;
   /** Its worker is destroyed when this fires. */
   timer: NodeJS.Timeout | undefined;
+}
+
+export function asHosted({ spec, incarnation, worker, started }: HostedRecord): Hosted {
+  return { actor: spec.actor, incarnation, worker: worker.worker, pid: worker.carrier.pid, started };
 }

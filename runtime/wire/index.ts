@@ -4,4 +4,4 @@ export { decodeAlone, Encoded, encodeAlone, registerWireClass } from './codec.ts
 export { decodeError, type ErrorData, encodeError } from './errors.ts';
 export { type FrameLimits, FrameReader, frameLimits, PREFIX_BYTES, writePrefix } from './frame.ts';
 export { loopback } from './loopback.ts';
-export { connect, type Listener, listen, socketPath } from './socket.ts';
+export { connect, HEAD, type Listener, listen, socketPath } from './socket.ts';

@@ -8,8 +8,11 @@ import type { Transport } from './channel.ts';
 
 const HANDSHAKE_MS = 2000;
 
+/** Number of the head of a cluster: no worker has it. */
+export const HEAD = 2 ** 32 - 1;
+
 export function socketPath(folder: string, worker: number): string {
-  return join(folder, `${worker}.sock`);
+  return join(folder, worker === HEAD ? 'head.sock' : `${worker}.sock`);
 }
 
 class SocketTransport implements Transport {

@@ -25,6 +25,8 @@ import { WaitingCalls } from './waiting.ts';
 
 export class ActorClient {
   readonly id: number;
+  /** The actor that answers: another one if it lived already (getIfExists). */
+  target: number;
   name: string;
   readonly #session: Session;
   #connection: Connection | undefined;
@@ -49,6 +51,7 @@ export class ActorClient {
   constructor(session: Session, id: number, name: string) {
     this.#session = session;
     this.id = id;
+    this.target = id;
     this.name = name;
   }
 
@@ -150,7 +153,7 @@ export class ActorClient {
   #send(connection: Connection, ref: Ref, args: unknown, terms: Terms | undefined): void {
     ref.incarnation = this.#incarnation;
     ref.connection = connection;
-    connection.call(ref, this.id, this.#incarnation, args, terms, terms?.key ? this.#lowestKey() : 0);
+    connection.call(ref, this.target, this.#incarnation, args, terms, terms?.key ? this.#lowestKey() : 0);
     this.#inFlight++;
     if (args instanceof Encoded) {
       if (ref.holds !== undefined) for (const held of ref.holds) this.#session.lend(held, connection.peer);
@@ -292,7 +295,7 @@ export class ActorClient {
   }
 
   #isMe(actor: unknown): boolean {
-    return actor === this.name || actor === String(this.id);
+    return actor === this.name || actor === String(this.target);
   }
 
   #lowestKey(): number {
@@ -305,7 +308,7 @@ export class ActorClient {
     this.#keys.delete(key);
     if (++this.#unacknowledged < 256 && this.#keys.size > 0) return;
     this.#unacknowledged = 0;
-    this.#connection?.acknowledge(this.id, this.#lowestKey());
+    this.#connection?.acknowledge(this.target, this.#lowestKey());
   }
 
   #deathOf(ref: Ref, place: Place): ActorDiedError {
@@ -347,6 +350,7 @@ export class ActorClient {
   placed(place: Place): void {
     if (this.#place !== undefined && place.incarnation < this.#place.incarnation) return;
     this.#place = place;
+    this.target = place.target ?? this.id;
     this.#window = place.window;
     if (place.name !== '') this.name = place.name;
     if (place.death !== undefined && this.#lost.length > 0) {

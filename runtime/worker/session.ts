@@ -193,7 +193,8 @@ export class Session implements Keeper {
     });
   }
 
-  onAgent(message: Extract<FromAgent, { t: 'place' | 'killed' | 'answer' }>): void {
+  /** What the agent says that is no command. */
+  onAgent(message: FromAgent): void {
     if (message.t === 'place') {
       const { place } = message;
       this.#clients.get(place.actor)?.placed(place);
@@ -203,6 +204,7 @@ export class Session implements Keeper {
       letGo?.();
       return;
     }
+    if (message.t !== 'killed' && message.t !== 'answer') return;
     const asked = this.#asked.get(message.request);
     this.#asked.delete(message.request);
     if (message.t === 'answer' && message.error !== undefined) asked?.reject(decodeError(message.error));

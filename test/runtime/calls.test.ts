@@ -306,7 +306,7 @@ t.test('wrong use fails where it is written', async (t) => {
   const error = await ready(spawn(hidden, { isolation: 'shared' })).catch((e: unknown) => e);
   t.match(error, { code: 'SINKFLEX_ACTOR_FAILED' });
   const one = spawn(Counter, { name: 'only', isolation: 'shared' });
-  t.throws(() => spawn(Counter, { name: 'only' }), { code: 'SINKFLEX_BAD_OPTION' });
+  t.throws(() => spawn(Counter, { name: 'only' }), { code: 'SINKFLEX_NAME_TAKEN' });
   await kill(one);
   const env = spawn(Probe, { env: { SINKFLEX_TEST_VALUE: 'seen' } });
   t.equal(await env.env('SINKFLEX_TEST_VALUE'), 'seen');

@@ -1,0 +1,104 @@
+// A run on a head of its own: this process is only a driver. It may lose the head for a while: calls go on, what it asks of the head waits.
+import { nanoid } from 'nanoid';
+import { os } from '../../kernels/index.ts';
+import type { FromAgent, FromHead } from '../control/index.ts';
+import { Directory, HeadConnection, readToken } from '../node/index.ts';
+import { Session } from '../worker/index.ts';
+import { ActorMirror } from './actor-mirror.ts';
+import { RuntimeFailure } from './errors.ts';
+import type { Run } from './run.ts';
+
+const ATTACH_MS = 10_000;
+/** A head that is away for longer will not come back: what the driver waits for fails. */
+const PATIENCE_MS = 60_000;
+
+export async function attachRun(folder: string, maxInFlightBytes: number): Promise<Run> {
+  const token = readToken(folder);
+  const driver = nanoid();
+  const mirror = new ActorMirror();
+  let session: Session | undefined;
+  let attached: ((worker: number) => void) | undefined;
+  const connection = new HeadConnection({
+    folder,
+    token,
+    patienceMs: PATIENCE_MS,
+    onUp() {
+      connection.send({ t: 'attach', driver, pid: process.pid, processStart: os.processStartTime(process.pid) ?? '' });
+      connection.send({ t: 'watch' });
+      directory.again();
+    },
+    onMessage(message: FromHead) {
+      switch (message.t) {
+        case 'attached':
+          attached?.(message.worker);
+          return;
+        case 'info':
+          mirror.changed(message.info);
+          return;
+        case 'shutdown':
+          session?.close();
+          connection.close();
+          return;
+        case 'spawned':
+        case 'place':
+        case 'killed':
+        case 'answer':
+          directory.onHead(message);
+          return;
+      }
+    },
+    onLost: () => session?.close(),
+  });
+  const directory = new Directory(connection);
+  let timer: NodeJS.Timeout | undefined;
+  const worker = await new Promise<number>((resolve, reject) => {
+    attached = resolve;
+    timer = setTimeout(
+      () => reject(new RuntimeFailure('SINKFLEX_NO_HEAD', `the head of ${folder} did not answer within ${ATTACH_MS} ms`)),
+      ATTACH_MS,
+    );
+    connection.open().catch((cause) => reject(noHeadAt(folder, cause)));
+  }).catch((error) => {
+    connection.close();
+    throw error;
+  });
+  clearTimeout(timer);
+  const own = new Session(
+    { worker, folder, token, maxInFlightBytes },
+    {
+      send(message) {
+        if (message.t === 'spawn' || message.t === 'resolve' || message.t === 'kill' || message.t === 'ask')
+          directory.receive(message, self);
+      },
+    },
+  );
+  const self = { worker, send: (message: FromAgent) => own.onAgent(message) };
+  session = own;
+  return {
+    session: own,
+    folder,
+    owner: `driver/${worker}`,
+    head: undefined,
+    agent: undefined,
+    listActors: () => mirror.list(),
+    onActorChange: (listener) => mirror.onChange(listener),
+    nameTaken: () => false,
+    async close(timeoutMs) {
+      try {
+        let late: NodeJS.Timeout | undefined;
+        const left = own.ask({ q: 'leave', driver, timeoutMs });
+        await Promise.race([left, new Promise<void>((resolve) => (late = setTimeout(resolve, timeoutMs + 1000)))]);
+        clearTimeout(late);
+      } finally {
+        own.close();
+        connection.close();
+      }
+    },
+    onExit: () => {},
+  };
+}
+
+function noHeadAt(folder: string, cause: unknown): unknown {
+  if ((cause as { code?: unknown }).code === 'SINKFLEX_AUTHENTICATION_FAILED') return cause;
+  return new RuntimeFailure('SINKFLEX_NO_HEAD', `no head listens in ${folder}: start it with sinkflex head --folder ${folder}`, { cause });
+}

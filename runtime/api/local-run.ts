@@ -1,0 +1,61 @@
+// A run whose head and agent live in the driver: all end with it.
+import { randomBytes, randomInt } from 'node:crypto';
+import { rmSync } from 'node:fs';
+import type { FromAgent, PeerLink } from '../control/index.ts';
+import { Head } from '../head/index.ts';
+import { Agent, HARD_AFTER_MS, makeRunFolder } from '../node/index.ts';
+import { Session } from '../worker/index.ts';
+import type { CheckedInit } from './options.ts';
+import type { Run } from './run.ts';
+import type { ActorOutput } from './types.ts';
+
+export function startLocalRun(checked: CheckedInit, onOutput: (line: ActorOutput) => void): Run {
+  const folder = makeRunFolder();
+  const token = randomBytes(32);
+  const { sharedWorkers, maxInFlightBytes, warmWorkers, total, labels } = checked;
+  const head = new Head({ seed: randomInt(2 ** 31), lasting: false });
+  const link: PeerLink = { send: (message) => agent.onHead(message) };
+  const agent: Agent = new Agent(
+    {
+      node: 'local',
+      total,
+      labels,
+      folder,
+      token,
+      sharedWorkers,
+      maxInFlightBytes,
+      warmWorkers,
+      onOutput,
+      onDrain: (graceMs) => void agent.leave(graceMs),
+    },
+    { send: (message) => head.receive(message, link) },
+  );
+  agent.join();
+  const self = { worker: 0, send: (message: FromAgent) => session.onAgent(message) };
+  const session: Session = new Session({ worker: 0, folder, token, maxInFlightBytes }, { send: (message) => agent.receive(message, self) });
+  return {
+    session,
+    folder,
+    owner: 'driver/0',
+    head,
+    agent,
+    listActors: () => head.list(),
+    onActorChange: (listener) => head.onActorChange(listener),
+    nameTaken: (name) => head.nameTaken(name),
+    async close(timeoutMs) {
+      try {
+        agent.drain();
+        await head.close(timeoutMs, Math.max(0, timeoutMs - HARD_AFTER_MS));
+        await agent.close();
+      } finally {
+        head.stop();
+        session.close();
+        rmSync(folder, { recursive: true, force: true });
+      }
+    },
+    onExit() {
+      agent.destroy();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}

@@ -1,0 +1,127 @@
+// Who is connected to the head: agents with their nodes, and drivers. One that loses its connection while its process lives has its time to
+// come back; one whose process is gone is gone at once.
+import type { NodeId, PeerLink } from '../control/index.ts';
+import type { HeadState, ProcessName } from './state.ts';
+import type { Timers } from './timers.ts';
+
+interface Ends {
+  nodeGone(node: NodeId): void;
+  driverGone(driver: string): void;
+}
+
+/** How often a process that is away is looked for. */
+const LOOK_MS = 250;
+
+export class Peers {
+  readonly #state: HeadState;
+  readonly #runs: (pid: number, start: string) => boolean;
+  readonly #timers: Timers;
+  readonly #awayMs: number;
+  readonly #ends: Ends;
+  readonly #nodes = new Map<NodeId, PeerLink>();
+  readonly #nodeOf = new Map<PeerLink, NodeId>();
+  readonly #driverOf = new Map<PeerLink, string>();
+  readonly #subscriptions = new Map<PeerLink, Set<number>>();
+  /** Those that hear of every change of every actor. */
+  readonly watchers = new Set<PeerLink>();
+  /** What actors of a draining node get to move. */
+  readonly drainMs = new Map<NodeId, number>();
+
+  constructor(state: HeadState, runs: (pid: number, start: string) => boolean, timers: Timers, awayMs: number, ends: Ends) {
+    this.#state = state;
+    this.#runs = runs;
+    this.#timers = timers;
+    this.#awayMs = awayMs;
+    this.#ends = ends;
+  }
+
+  nodeOf(link: PeerLink): NodeId | undefined {
+    return this.#nodeOf.get(link);
+  }
+
+  driverOf(link: PeerLink): string | undefined {
+    return this.#driverOf.get(link);
+  }
+
+  toNode(node: NodeId, say: (link: PeerLink) => void): void {
+    const link = this.#nodes.get(node);
+    // One that is away hears it when it is back: what it should have is compared with what it has.
+    if (link !== undefined) say(link);
+  }
+
+  get links(): Iterable<PeerLink> {
+    return new Set([...this.#nodeOf.keys(), ...this.#driverOf.keys()]);
+  }
+
+  joined(node: NodeId, link: PeerLink): void {
+    const earlier = this.#nodes.get(node);
+    if (earlier !== undefined) this.#nodeOf.delete(earlier);
+    this.#nodes.set(node, link);
+    this.#nodeOf.set(link, node);
+    this.#timers.clear(`node ${node}`);
+  }
+
+  attached(driver: string, link: PeerLink): void {
+    for (const [earlier, known] of this.#driverOf) if (known === driver) this.#driverOf.delete(earlier);
+    this.#driverOf.set(link, driver);
+    this.#timers.clear(`driver ${driver}`);
+  }
+
+  /** An agent says that it ends. */
+  leave(link: PeerLink): void {
+    const node = this.#nodeOf.get(link);
+    if (node === undefined) return;
+    this.#nodeOf.delete(link);
+    this.#nodes.delete(node);
+    this.drainMs.delete(node);
+    this.#ends.nodeGone(node);
+  }
+
+  subscribed(link: PeerLink, actor: number): void {
+    const known = this.#subscriptions.get(link);
+    if (known === undefined) this.#subscriptions.set(link, new Set([actor]));
+    else known.add(actor);
+  }
+
+  unsubscribed(link: PeerLink, actor: number): void {
+    this.#subscriptions.get(link)?.delete(actor);
+  }
+
+  /** Answers the actors that it had subscribed to. */
+  disconnected(link: PeerLink): Iterable<number> {
+    this.watchers.delete(link);
+    const node = this.#nodeOf.get(link);
+    this.#nodeOf.delete(link);
+    if (node !== undefined && this.#nodes.get(node) === link) {
+      this.#nodes.delete(node);
+      this.#nodeAway(node);
+    }
+    const driver = this.#driverOf.get(link);
+    this.#driverOf.delete(link);
+    if (driver !== undefined) this.#driverAway(driver);
+    const subscriptions = this.#subscriptions.get(link) ?? new Set<number>();
+    this.#subscriptions.delete(link);
+    return subscriptions;
+  }
+
+  /** Nobody is connected: the head was away itself. */
+  allAway(): void {
+    for (const { node } of [...this.#state.cluster.nodes()]) this.#nodeAway(node);
+    for (const driver of [...this.#state.drivers.keys()]) this.#driverAway(driver);
+  }
+
+  #nodeAway(node: NodeId): void {
+    this.#wait(`node ${node}`, this.#state.nodes.get(node), this.#awayMs, () => this.#ends.nodeGone(node));
+  }
+
+  #driverAway(driver: string): void {
+    this.#wait(`driver ${driver}`, this.#state.drivers.get(driver)?.process, this.#awayMs, () => this.#ends.driverGone(driver));
+  }
+
+  #wait(name: string, process: ProcessName | undefined, leftMs: number, gone: () => void): void {
+    const dead = process !== undefined && !this.#runs(process.pid, process.start);
+    // Not now: whoever is counting links must not find one gone under it.
+    if (dead || leftMs <= 0) this.#timers.set(name, 0, gone);
+    else this.#timers.set(name, Math.min(LOOK_MS, leftMs), () => this.#wait(name, process, leftMs - LOOK_MS, gone));
+  }
+}

@@ -1,0 +1,84 @@
+// A head as a process of its own: its folder with token, journal and socket; recovery of what an earlier head of that folder left.
+import { randomBytes, randomInt } from 'node:crypto';
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { os } from '../../kernels/index.ts';
+import { RuntimeFailure } from '../api/errors.ts';
+import { readToken } from '../node/index.ts';
+import { HEAD, type Listener, socketPath } from '../wire/index.ts';
+import { Head } from './head.ts';
+import { Journal } from './journal.ts';
+import { listenForPeers } from './listener.ts';
+import { HeadState } from './state.ts';
+
+/** A socket's path has room for 107 bytes; '/<worker>.sock' needs up to 15. */
+const MAX_PATH = 90;
+
+export interface HeadProcess {
+  readonly head: Head;
+  readonly folder: string;
+  /** Actors that were alive when the earlier head ended; 0 for a new cluster. */
+  readonly recovered: number;
+  /** Ends every actor and agent, and the cluster: its folder is removed. */
+  close(timeoutMs: number): Promise<void>;
+}
+
+interface Written {
+  pid: number;
+  start: string;
+  seed: number;
+}
+
+const runs = (pid: number, start: string): boolean =>
+  os.processStartTime(pid) === start && !['Z', 'X'].includes(os.processState(pid) ?? 'X');
+
+export async function startHead(folder: string, options: { awayMs?: number } = {}): Promise<HeadProcess> {
+  if (Buffer.byteLength(folder) > MAX_PATH)
+    throw new RuntimeFailure(
+      'SINKFLEX_BAD_OPTION',
+      `the folder's path is longer than the ${MAX_PATH} bytes that sockets in it allow: ${folder}`,
+    );
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  chmodSync(folder, 0o700);
+  const about = join(folder, 'head.json');
+  const earlier = existsSync(about) ? (JSON.parse(readFileSync(about, 'utf8')) as Written) : undefined;
+  if (earlier !== undefined && earlier.pid !== process.pid && runs(earlier.pid, earlier.start))
+    throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', `process ${earlier.pid} is the head of ${folder}`);
+  const seed = earlier?.seed ?? randomInt(2 ** 31);
+  const tokenPath = join(folder, 'token');
+  if (!existsSync(tokenPath)) writeFileSync(tokenPath, randomBytes(32).toString('hex'), { mode: 0o600 });
+  const token = readToken(folder);
+  const written: Written = { pid: process.pid, start: os.processStartTime(process.pid) ?? '', seed };
+  writeFileSync(about, JSON.stringify(written), { mode: 0o600 });
+
+  const { journal, snapshot, records } = await Journal.open(join(folder, 'journal'));
+  const old = snapshot !== undefined || records.length > 0;
+  const state = HeadState.restore(seed, snapshot, records);
+  const head = new Head({
+    seed,
+    lasting: true,
+    journal,
+    ...(old ? { state } : {}),
+    runs,
+    ...(options.awayMs === undefined ? {} : { awayMs: options.awayMs }),
+  });
+  journal.onFailure = (error) => {
+    process.stderr.write(`[sinkflex] the head cannot write its journal: ${error.message}\n`);
+    process.exit(1);
+  };
+  rmSync(socketPath(folder, HEAD), { force: true });
+  const listener: Listener = await listenForPeers(head, folder, token);
+  return {
+    head,
+    folder,
+    recovered: old ? state.living : 0,
+    async close(timeoutMs) {
+      await head.close(timeoutMs, Math.max(0, timeoutMs - 250));
+      await head.shutdownPeers(2000);
+      head.stop();
+      listener.close();
+      await journal.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
