@@ -2,10 +2,12 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command, CommanderError } from 'commander';
+import { agentCommand } from './agent.ts';
 import { benchCommand } from './bench/index.ts';
 import { doctorCommand } from './doctor.ts';
 import { explain } from './errors.ts';
 import { evaluateCommand } from './evaluate.ts';
+import { headCommand } from './head.ts';
 import { launchCommand } from './launch.ts';
 import { packageRoot } from './package-root.ts';
 import { studyCommand } from './study.ts';
@@ -34,7 +36,15 @@ function program(): Command {
     .option('--debug', 'show where an error happened')
     .showHelpAfterError('(sinkflex <command> --help explains a command)')
     .exitOverride();
-  for (const command of [launchCommand(), evaluateCommand(), studyCommand(), benchCommand(), doctorCommand()]) {
+  for (const command of [
+    launchCommand(),
+    evaluateCommand(),
+    studyCommand(),
+    benchCommand(),
+    doctorCommand(),
+    headCommand(),
+    agentCommand(),
+  ]) {
     // A flag of the whole program may stand after the subcommand too.
     command.option('--debug', 'show where an error happened').exitOverride();
     command.showHelpAfterError(`(sinkflex ${command.name()} --help explains it)`);

@@ -14,6 +14,7 @@ export {
 } from '../program/index.ts';
 export { onAbort } from '../worker/index.ts';
 export { cancel, currentActor, getActor, kill, listActors, onActorChange, ready, spawn, withOptions } from './actors.ts';
+export { type AgentOptions, type HeadOptions, joinHead, type RunningAgent, type RunningHead, startHead } from './cluster.ts';
 export { defineActor } from './definition.ts';
 export {
   ActorBusyError,

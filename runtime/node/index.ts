@@ -1,5 +1,6 @@
 // One host's agent: worker pool, liveness, clean ends.
 export { Agent, type AgentOptions, HARD_AFTER_MS } from './agent.ts';
+export { type JoinedAgent, type JoinOptions, joinHead } from './agent-process.ts';
 export { nodeCapacity } from './capacity.ts';
 export { readToken } from './cluster-folder.ts';
 export { Directory, type Subscriber } from './directory.ts';

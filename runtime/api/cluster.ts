@@ -1,0 +1,82 @@
+// A cluster that outlives its drivers: a head and agents as processes of their own. `sinkflex head` and `sinkflex agent` are these functions.
+import { resolve } from 'node:path';
+import { type HeadProcess, startHead as start } from '../head/index.ts';
+import { type JoinedAgent, joinHead as join } from '../node/index.ts';
+import { RuntimeFailure } from './errors.ts';
+import { checkTotal } from './options.ts';
+import type { ActorOutput, ResourceOptions } from './types.ts';
+
+export interface HeadOptions {
+  /** Folder of the cluster: sockets, token, journal. Made if it is not there; what an earlier head left in it is taken up again. */
+  folder: string;
+}
+
+/** A running head. */
+export interface RunningHead {
+  readonly folder: string;
+  /** Actors that an earlier head of the folder had, and that this one looks after now. */
+  readonly recovered: number;
+  /** The end of the cluster: every actor and agent ends, and the folder is removed. */
+  close(options?: { timeoutMs?: number }): Promise<void>;
+}
+
+export interface AgentOptions extends ResourceOptions {
+  /** Folder of the head. */
+  address: string;
+  /** Name of the node, for `strategy: { node }`; default the host's name and something unique. */
+  node?: string;
+  labels?: Record<string, string>;
+  /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
+  sharedWorkers?: number;
+  /** Where lines that actors write go; default this process's stderr with a `[name pid]` prefix. */
+  onOutput?: (line: ActorOutput) => void;
+}
+
+/** An agent that has joined. */
+export interface RunningAgent {
+  readonly node: string;
+  /** Settles when it has ended, and says why. */
+  readonly ended: Promise<'shutdown' | 'drained' | 'head lost'>;
+  /** Leaves in order: actors that may be restarted move to other nodes, with their drain() and checkpoint(); the rest ends after timeoutMs. */
+  drain(options?: { timeoutMs?: number }): Promise<void>;
+}
+
+/**
+ * Starts a head in this process. It owns no actor and runs no code of yours: agents join it, drivers use it with `init({ address })`. When it
+ * is killed, calls go on; started again on the same folder, it finds every actor that still lives.
+ *
+ * @example
+ * const head = await startHead({ folder: '/run/user/1000/cluster' });
+ */
+export async function startHead(options: HeadOptions): Promise<RunningHead> {
+  if (typeof options?.folder !== 'string' || options.folder === '')
+    throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'folder is the path of a folder');
+  const head: HeadProcess = await start(resolve(options.folder));
+  return {
+    folder: head.folder,
+    recovered: head.recovered,
+    close: ({ timeoutMs = 5000 } = {}) => head.close(timeoutMs),
+  };
+}
+
+/**
+ * Makes this process a node of the cluster: the agent that starts and watches its workers.
+ *
+ * @example
+ * const node = await joinHead({ address: '/run/user/1000/cluster', cpus: 4, labels: { disk: 'fast' } });
+ * await node.ended;
+ */
+export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
+  const { address, node, labels, sharedWorkers, onOutput = toStderr } = options;
+  const agent: JoinedAgent = await join({
+    folder: resolve(address),
+    total: checkTotal(options),
+    onOutput,
+    ...(node === undefined ? {} : { node }),
+    ...(labels === undefined ? {} : { labels }),
+    ...(sharedWorkers === undefined ? {} : { sharedWorkers }),
+  });
+  return { node: agent.node, ended: agent.ended, drain: ({ timeoutMs } = {}) => agent.drain(timeoutMs) };
+}
+
+const toStderr = ({ name, pid, line }: ActorOutput): void => void process.stderr.write(`[${name} ${pid}] ${line}\n`);

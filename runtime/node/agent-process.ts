@@ -1,0 +1,99 @@
+// An agent that has joined the head of a cluster on this host: its connection, its own folder, its end. Works on while the head is away.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { nanoid } from 'nanoid';
+import { RuntimeFailure } from '../api/errors.ts';
+import type { ActorOutput } from '../api/types.ts';
+import type { FromHead } from '../control/index.ts';
+import { Agent } from './agent.ts';
+import { nodeCapacity } from './capacity.ts';
+import { readToken } from './cluster-folder.ts';
+import { HeadConnection } from './head-connection.ts';
+
+/** A head that is away for longer will not come back: the node ends. */
+const PATIENCE_MS = 600_000;
+const DRAIN_MS = 30_000;
+
+export interface JoinOptions {
+  /** Of the head. */
+  folder: string;
+  /** Name of the node; default the host's name and something unique. Not to be used again after the agent has ended. */
+  node?: string;
+  /** What it has for placement; default what the machine has. */
+  total?: Record<string, number>;
+  labels?: Record<string, string>;
+  sharedWorkers?: number;
+  maxInFlightBytes?: number;
+  onOutput: (line: ActorOutput) => void;
+  patienceMs?: number;
+}
+
+export interface JoinedAgent {
+  readonly node: string;
+  readonly agent: Agent;
+  /** Settles when it has ended, whatever the reason: told so, drained, or its head lost. */
+  readonly ended: Promise<'shutdown' | 'drained' | 'head lost'>;
+  /** Goes away in order: nothing is placed here any more, what can move moves, then the rest is ended. */
+  drain(graceMs?: number): Promise<void>;
+}
+
+/** Rejects if no head listens there, or the folder is not that of a cluster. */
+export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
+  const { folder } = options;
+  const token = readToken(folder);
+  const node = options.node ?? `${hostname()}-${nanoid(8)}`;
+  const { cpus, gpus, memory } = nodeCapacity();
+  const ownFolder = mkdtempSync(join(folder, 'agent-'));
+  let finish: (why: 'shutdown' | 'drained' | 'head lost') => void = () => {};
+  const ended = new Promise<'shutdown' | 'drained' | 'head lost'>((resolve) => (finish = resolve));
+  let closing: Promise<void> | undefined;
+  const close = (why: 'shutdown' | 'drained' | 'head lost'): Promise<void> => {
+    closing ??= (async () => {
+      await agent.close().catch((error) => process.stderr.write(`[sinkflex] ${(error as Error).message}\n`));
+      connection.close();
+      rmSync(ownFolder, { recursive: true, force: true });
+      finish(why);
+    })();
+    return closing;
+  };
+  let draining: Promise<void> | undefined;
+  const drain = (graceMs = DRAIN_MS): Promise<void> => {
+    draining ??= agent.leave(graceMs).then(() => close('drained'));
+    return draining;
+  };
+  const connection = new HeadConnection({
+    folder,
+    token,
+    patienceMs: options.patienceMs ?? PATIENCE_MS,
+    onUp: () => agent.join(),
+    onMessage: (message: FromHead) => agent.onHead(message),
+    onLost: () => void close('head lost'),
+  });
+  const agent: Agent = new Agent(
+    {
+      node,
+      total: { cpus, gpus, memory, ...options.total },
+      labels: { ...options.labels },
+      folder,
+      ownFolder,
+      token,
+      sharedWorkers: options.sharedWorkers ?? 1,
+      maxInFlightBytes: options.maxInFlightBytes ?? 2 ** 30,
+      warmWorkers: {},
+      onOutput: options.onOutput,
+      onDrain: (graceMs) => void drain(graceMs),
+      onShutdown: () => void close('shutdown'),
+    },
+    connection,
+  );
+  try {
+    await connection.open();
+  } catch (cause) {
+    connection.close();
+    rmSync(ownFolder, { recursive: true, force: true });
+    if ((cause as { code?: unknown }).code === 'SINKFLEX_AUTHENTICATION_FAILED') throw cause;
+    throw new RuntimeFailure('SINKFLEX_NO_HEAD', `no head listens in ${folder}: start it with sinkflex head --folder ${folder}`, { cause });
+  }
+  return { node, agent, ended, drain };
+}

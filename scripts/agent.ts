@@ -1,0 +1,75 @@
+// `sinkflex agent`: a node of a cluster, as a process of its own.
+import { Command, InvalidArgumentError } from 'commander';
+import { joinHead } from '../runtime/index.ts';
+import { defaultFolder } from './head.ts';
+
+interface Flags {
+  join: string;
+  node?: string;
+  cpus?: number;
+  gpus?: number;
+  memory?: number;
+  resource: Record<string, string>;
+  label: Record<string, string>;
+  sharedWorkers?: number;
+  drainMs: number;
+  json?: boolean;
+}
+
+function amount(text: string): number {
+  const value = Number(text);
+  if (!Number.isFinite(value) || value < 0) throw new InvalidArgumentError('a number of at least 0');
+  return value;
+}
+
+function pair(text: string, earlier: Record<string, string>): Record<string, string> {
+  const at = text.indexOf('=');
+  if (at < 1) throw new InvalidArgumentError('name=value');
+  return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) };
+}
+
+export function agentCommand(): Command {
+  return new Command('agent')
+    .summary('make this machine a node of a cluster')
+    .description(
+      'Runs in the foreground. Starts and watches the workers that the head wants here; they die with it. SIGTERM or Ctrl-C drains the node: nothing ' +
+        'more is placed here, actors that may be restarted move, the rest ends at the deadline. A second signal ends it at once.',
+    )
+    .option('--join <path>', 'folder of the head', defaultFolder())
+    .option('--node <name>', 'name of the node; default the host name and something unique')
+    .option('--cpus <n>', 'processors for placement; default all', amount)
+    .option('--gpus <n>', 'GPUs for placement; default those found', amount)
+    .option('--memory <bytes>', 'memory for placement; default what is free', amount)
+    .option('--resource <name=amount>', 'another amount that this node has (repeatable)', pair, {})
+    .option('--label <name=value>', 'a label of this node (repeatable)', pair, {})
+    .option('--shared-workers <n>', "processes for actors with isolation 'shared'", amount)
+    .option('--drain-ms <ms>', 'time for actors to move when the node is drained', amount, 30_000)
+    .option('--json', 'say what it is as one JSON object')
+    .action(async (o: Flags) => {
+      const { join: address, node, cpus, gpus, memory, sharedWorkers } = o;
+      const resources = Object.fromEntries(Object.entries(o.resource).map(([name, text]) => [name, Number(text)]));
+      const agent = await joinHead({
+        address,
+        labels: o.label,
+        resources,
+        ...(node === undefined ? {} : { node }),
+        ...(cpus === undefined ? {} : { cpus }),
+        ...(gpus === undefined ? {} : { gpus }),
+        ...(memory === undefined ? {} : { memory }),
+        ...(sharedWorkers === undefined ? {} : { sharedWorkers }),
+      });
+      process.stdout.write(o.json ? `${JSON.stringify({ node: agent.node, pid: process.pid })}\n` : `node ${agent.node} of ${address}\n`);
+      let draining = false;
+      for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+        process.on(signal, () => {
+          if (draining) process.exit(130); // its workers die with it
+          draining = true;
+          process.stderr.write('draining (again: at once)\n');
+          void agent.drain({ timeoutMs: o.drainMs });
+        });
+      }
+      const why = await agent.ended;
+      if (why === 'head lost') process.stderr.write(`sinkflex: the head of ${address} did not come back\n`);
+      process.exitCode = why === 'head lost' ? 1 : 0;
+    });
+}

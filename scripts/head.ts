@@ -1,0 +1,40 @@
+// `sinkflex head`: the control plane of a cluster, as a process of its own.
+import { tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import { startHead } from '../runtime/index.ts';
+
+/** The cluster of this user on this host, unless another folder is named. */
+export const defaultFolder = (): string => join(tmpdir(), `sinkflex-cluster-${userInfo().uid}`);
+
+export function headCommand(): Command {
+  return new Command('head')
+    .summary('run the head of a cluster: places actors and watches them')
+    .description(
+      'Runs in the foreground. Agents join its folder, drivers use it with init({ address }). Killed and started again on the same folder, it finds ' +
+        'its actors alive. SIGTERM or Ctrl-C ends the cluster with all that runs in it.',
+    )
+    .option('--folder <path>', 'folder of the cluster: sockets, token, journal', defaultFolder())
+    .option('--json', 'say where it is as one JSON object')
+    .action(async (o: { folder: string; json?: boolean }) => {
+      const head = await startHead({ folder: o.folder });
+      const found = head.recovered === 0 ? '' : `, with ${head.recovered} actors of the head before it`;
+      process.stdout.write(
+        o.json
+          ? `${JSON.stringify({ folder: head.folder, pid: process.pid, recovered: head.recovered })}\n`
+          : `head of ${head.folder}${found}\n  nodes join with    sinkflex agent --join ${head.folder}\n  drivers call       init({ address: '${head.folder}' })\n`,
+      );
+      await new Promise<void>((resolve) => {
+        for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+          let again = false;
+          process.on(signal, () => {
+            if (again) process.exit(130);
+            again = true;
+            resolve();
+          });
+        }
+      });
+      await head.close();
+      process.exitCode = 0;
+    });
+}
