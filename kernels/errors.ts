@@ -25,6 +25,11 @@ export const kernelErrorCodes = {
   SINKFLEX_STORE_CLOSED: 'The store was closed: open it again.',
   SINKFLEX_STORE_TIMEOUT: 'No newer version was published in time: wait longer, or look at the writer.',
   SINKFLEX_STORE_MISMATCH: 'The store holds images of another size than this model configuration: open it with its own address.',
+  SINKFLEX_COLLECTIVE_BROKEN:
+    'A member of the collective died, left, was aborted or ran out of time (details say which): make a new group with those that live.',
+  SINKFLEX_COLLECTIVE_MISMATCH:
+    'The members made different calls: all make the same calls in the same order with the same sizes. The group goes on.',
+  SINKFLEX_COLLECTIVE_GONE: 'The process that made the collective ended before all had joined: make a new group.',
   SINKFLEX_CONFIG_INVALID: 'Correct the key of config.json that the message names.',
   SINKFLEX_CONFIG_UNSUPPORTED: 'The engine does not run this architecture or option: Limits in the README says what it runs.',
   SINKFLEX_CHECKPOINT_MISSING: 'The folder lacks a file: a checkpoint has config.json and model.safetensors (or shards with an index).',

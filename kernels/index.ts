@@ -11,6 +11,18 @@ export {
 } from './attention.ts';
 export { readModelConfig } from './checkpoint.ts';
 export {
+  Collective,
+  type CollectiveBrokenDetails,
+  type CollectiveEnd,
+  type CollectiveGroup,
+  type CollectiveOptions,
+  collectiveSlice,
+  createCollective,
+  joinCollective,
+  type NumberArray,
+  type Reduction,
+} from './collective.ts';
+export {
   Engine,
   type EngineOptions,
   type EngineStats,

@@ -21,6 +21,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   init_shared_memory(env, exports);
   init_os(env, exports);
   init_engine(env, exports);
+  init_collective(env, exports);
   init_attention(env, exports);
   exports.Set("backendName", Napi::Function::New(env, backend_name, "backendName"));
   return exports;

@@ -19,6 +19,7 @@ void init_segment(Napi::Env env, Napi::Object exports);        // VersionedSegme
 void init_shared_memory(Napi::Env env, Napi::Object exports);  // SharedMemory
 void init_os(Napi::Env env, Napi::Object exports);             // os primitives
 void init_engine(Napi::Env env, Napi::Object exports);         // Engine
+void init_collective(Napi::Env env, Napi::Object exports);     // CollectiveGroup, CollectiveMember
 void init_attention(Napi::Env env, Napi::Object exports);      // sinkAttention, sinkAttentionBackward
 
 inline Napi::Error make_error(Napi::Env env, const std::string& code, const std::string& message) {
