@@ -128,7 +128,9 @@ export class Collective {
   readonly rank: number;
   readonly members: number;
   readonly #native: NativeMember;
+  /** The operation before, ended in whatever way. */
   #last: Promise<unknown> = Promise.resolve();
+  #left = false;
 
   /** Use joinCollective. */
   constructor(group: CollectiveGroup, rank: number) {
@@ -172,8 +174,14 @@ export class Collective {
     return data;
   }
 
+  /** What an operation runs with, asked when it is called: floors above add the deadline and the signal of what is under way. */
+  protected options(given: CollectiveOptions): CollectiveOptions {
+    return given;
+  }
+
   /** Ends the group for all: those that still call something are told that this member left. */
   leave(): void {
+    this.#left = true;
     this.#native.leave();
   }
 
@@ -182,30 +190,31 @@ export class Collective {
   }
 
   /** One operation after another; the time for an operation starts with its turn. */
-  #run(options: CollectiveOptions, start: (timeoutMs: number) => Outcome): Promise<void> {
+  #run(given: CollectiveOptions, start: (timeoutMs: number) => Outcome): Promise<void> {
+    const options = this.options(given);
     const turn = this.#last.then(() => this.#one(options, start));
     this.#last = turn.catch(() => {});
     return turn;
   }
 
   async #one({ timeoutMs = DEFAULT_TIMEOUT_MS, signal }: CollectiveOptions, start: (timeoutMs: number) => Outcome): Promise<void> {
+    if (this.#left) throw broken({ reason: 'left', rank: this.rank, missing: [] }, 'this member has left the collective');
     const abort = (): void => this.#native.abort(true);
     if (signal?.aborted) abort();
     else signal?.addEventListener('abort', abort, { once: true });
     try {
-      const broken = await awaitNative(callNative(() => start(timeoutMs)));
-      if (broken === undefined) return;
-      const { message, reason, ...rest } = broken;
-      const details: CollectiveBrokenDetails = { reason: ends[reason]!, ...rest };
-      throw new SinkflexError('SINKFLEX_COLLECTIVE_BROKEN', message, {
-        details: { ...details },
-        ...(signal?.aborted ? { cause: signal.reason } : {}),
-      });
+      const outcome = await awaitNative(callNative(() => start(timeoutMs)));
+      if (outcome === undefined) return;
+      const { message, reason, ...rest } = outcome;
+      throw broken({ reason: ends[reason]!, ...rest }, message, signal?.aborted ? { cause: signal.reason } : {});
     } finally {
       signal?.removeEventListener('abort', abort);
       if (signal?.aborted) this.#native.abort(false);
     }
   }
 }
+
+const broken = (details: CollectiveBrokenDetails, message: string, options: { cause?: unknown } = {}): SinkflexError =>
+  new SinkflexError('SINKFLEX_COLLECTIVE_BROKEN', message, { ...options, details: { ...details } });
 
 const bytesOf = (data: NumberArray): Uint8Array => new Uint8Array(data.buffer, data.byteOffset, data.byteLength);

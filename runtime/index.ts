@@ -1,2 +1,3 @@
 // The public face of the actor runtime: actors in processes, threads or shared workers, direct typed calls between them, supervision.
 export * from './api/index.ts';
+export * from './collective.ts';

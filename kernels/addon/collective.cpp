@@ -118,8 +118,8 @@ class MemberWrap : public Napi::ObjectWrap<MemberWrap> {
     return guard(info.Env(), [&] {
       const auto in = floats_of(info[1], "data");
       const auto out = floats_of(info[2], "out");
-      const uint64_t n = member_->member.members();
-      const uint64_t r = member_->member.rank();
+      const uint64_t n = member(info.Env())->member.members();
+      const uint64_t r = member(info.Env())->member.rank();
       if (out.size != in.size * (r + 1) / n - in.size * r / n)
         throw bad_argument("out", "as long as this rank's slice");
       const Fold fold = fold_of(info, 3);
@@ -134,7 +134,8 @@ class MemberWrap : public Napi::ObjectWrap<MemberWrap> {
     return guard(info.Env(), [&] {
       const auto in = bytes_of(info[1], "data");
       const auto out = bytes_of(info[2], "out");
-      if (out.size != in.size * member_->member.members()) throw bad_argument("out", "as long as all members' data");
+      if (out.size != in.size * member(info.Env())->member.members())
+        throw bad_argument("out", "as long as all members' data");
       return run(info, 0, {info[1], info[2]}, [=](CollectiveMember& m, const CollectiveWait& wait) {
         m.all_gather(in.data, in.size, out.data, wait);
       });
@@ -145,7 +146,8 @@ class MemberWrap : public Napi::ObjectWrap<MemberWrap> {
   Napi::Value broadcast(const Napi::CallbackInfo& info) {
     return guard(info.Env(), [&] {
       const auto data = bytes_of(info[1], "data");
-      const auto root = static_cast<uint32_t>(integer_argument(info, 2, "root", 0, member_->member.members() - 1));
+      const auto root =
+          static_cast<uint32_t>(integer_argument(info, 2, "root", 0, member(info.Env())->member.members() - 1));
       return run(info, 0, {info[1]}, [=](CollectiveMember& m, const CollectiveWait& wait) {
         m.broadcast(data.data, data.size, root, wait);
       });
@@ -154,9 +156,18 @@ class MemberWrap : public Napi::ObjectWrap<MemberWrap> {
 
   // While true, the operation under way breaks the group at its next meeting that is not complete.
   void abort(const Napi::CallbackInfo& info) {
-    member_->abort.store(info[0].ToBoolean().Value(), std::memory_order_release);
+    if (member_ != nullptr) member_->abort.store(info[0].ToBoolean().Value(), std::memory_order_release);
   }
-  void leave(const Napi::CallbackInfo&) { member_->member.leave(); }
+  // The memory goes with the operation under way, or now.
+  void leave(const Napi::CallbackInfo&) {
+    if (member_ != nullptr) member_->member.leave();
+    member_.reset();
+  }
+
+  const std::shared_ptr<Member>& member(Napi::Env env) const {
+    if (member_ == nullptr) throw make_error(env, "SINKFLEX_COLLECTIVE_BROKEN", "this member has left the collective");
+    return member_;
+  }
 
   static Fold fold_of(const Napi::CallbackInfo& info, size_t index) {
     return static_cast<Fold>(integer_argument(info, index, "fold", 0, 3));
@@ -171,7 +182,7 @@ class MemberWrap : public Napi::ObjectWrap<MemberWrap> {
     for (const Napi::Value& array : arrays) held->push_back(Napi::Persistent(array.As<Napi::Object>()));
     auto stop = std::make_shared<std::atomic<bool>>(false);
     auto broken = std::make_shared<Broken>();
-    const auto member = member_;
+    const auto member = this->member(info.Env());
     const auto deadline = std::chrono::steady_clock::now() +
                           std::chrono::microseconds(static_cast<int64_t>(std::clamp(ms, 0.0, 1e12) * 1000));
     return run_native(

@@ -21,6 +21,8 @@ export interface ScopeActor {
   readonly threads: number;
   readonly methods: readonly string[];
   readonly streams: readonly string[];
+  /** Aborts when the incarnation is stopped. */
+  readonly stopSignal: AbortSignal;
   /** Saves what the actor's checkpoint() answers. */
   checkpoint(): Promise<void>;
 }
