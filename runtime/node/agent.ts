@@ -1,11 +1,12 @@
 // The agent of one node: starts, watches and ends what the head wants there, and reports. Never on the path of a call, never runs user
 // code, decides nothing.
+import { unlink } from 'node:fs';
 import { os } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { ActorSpec, Died, EndData, FromAgent, FromHead, HeadLink, NodeId, ToAgent } from '../control/index.ts';
 import type { Question } from '../observe/questions.ts';
-import { encodeError } from '../wire/index.ts';
+import { encodeError, socketPath } from '../wire/index.ts';
 import type { Health, WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
 import { HeldBundles } from './held-bundles.ts';
@@ -311,6 +312,8 @@ export class Agent {
     this.#shared.delete(worker);
     this.#directory.gone(worker.worker);
     this.#questions.workerEnded(worker.worker);
+    // Processes that were killed had no time to take their listener away.
+    unlink(socketPath(this.#options.folder, worker.worker), () => {});
     for (const listener of this.#workerListeners) listener(workerInfo(worker), end);
     const cause = worker.fatal?.error ?? (end.error === undefined ? undefined : encodeError(end.error));
     for (const hosted of [...worker.hosted]) this.#ended(hosted, end, cause);

@@ -219,7 +219,7 @@ export class ActorClient {
   resolvePlace(): void {
     if (this.#resolved) return;
     this.#resolved = true;
-    this.#session.link.send({ t: 'resolve', actor: this.id });
+    this.#session.resolve(this);
   }
 
   // --- calls that failed

@@ -6,6 +6,7 @@ import type { Ask, FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 import { type Keeper, Loans, Ref } from '../objects/index.ts';
 import { connect, decodeError, type Listener, listen, loopback, registerWireClass, type Transport } from '../wire/index.ts';
 import { ActorClient } from './client.ts';
+import { Clients } from './clients.ts';
 import { Connection } from './connection.ts';
 import type { ActorHost } from './host.ts';
 import { InboundCall } from './inbound-call.ts';
@@ -51,7 +52,7 @@ export class Session implements Keeper {
   closed = false;
   readonly #folder: string;
   readonly #token: Buffer;
-  readonly #clients = new Map<number, ActorClient>();
+  readonly #clients = new Clients();
   readonly #connections = new Map<number, Connection>();
   readonly #all = new Set<Connection>();
   readonly #opening = new Map<number, Promise<Connection>>();
@@ -86,9 +87,9 @@ export class Session implements Keeper {
     if (this.closed) return;
     this.closed = true;
     const error = new RuntimeFailure('SINKFLEX_SHUT_DOWN', 'the runtime was shut down while the call was under way');
-    for (const client of this.#clients.values()) client.shutDown(error);
+    for (const client of this.#clients.held()) client.shutDown(error);
     for (const connection of [...this.#all]) connection.channel.close();
-    for (const client of this.#clients.values()) client.shutDown(error);
+    for (const client of this.#clients.held()) client.shutDown(error);
     for (const { reject } of this.#asked.values()) reject(error);
     this.#asked.clear();
     this.#listener?.close();
@@ -115,7 +116,7 @@ export class Session implements Keeper {
   }
 
   clients(): Iterable<ActorClient> {
-    return this.#clients.values();
+    return this.#clients.held();
   }
 
   existing(worker: number): Connection | undefined {
@@ -151,7 +152,7 @@ export class Session implements Keeper {
     if (this.#connections.get(connection.peer) !== connection) return;
     this.#connections.delete(connection.peer);
     this.loans.holderGone(connection.peer);
-    for (const client of this.#clients.values()) client.connectionClosed(connection);
+    for (const client of this.#clients.held()) client.connectionClosed(connection);
   }
 
   /** The host is no more; late calls are told why. */
@@ -166,9 +167,15 @@ export class Session implements Keeper {
     let client = this.#clients.get(actor);
     if (client === undefined) {
       client = new ActorClient(this, actor, name);
-      this.#clients.set(actor, client);
+      this.#clients.add(client);
     }
     return client;
+  }
+
+  /** Asks where the client's actor is, and to be told of every change. */
+  resolve(client: ActorClient): void {
+    this.#clients.hold(client);
+    this.link.send({ t: 'resolve', actor: client.id });
   }
 
   /** Resolves when the incarnation has ended, with `restart` when the next one is alive. */
@@ -199,6 +206,7 @@ export class Session implements Keeper {
       const { place } = message;
       this.#clients.get(place.actor)?.placed(place);
       if (place.status !== 'dead') return;
+      this.#clients.letGo(place.actor);
       const letGo = this.keptFor.get(place.actor);
       this.keptFor.delete(place.actor);
       letGo?.();

@@ -101,7 +101,7 @@ t.test('runtime environment: folder, flags and variables; a fresh process where 
 
 t.test('many at once: started a few at a time, all answer; those that still wait can be killed', async (t) => {
   await start();
-  const actors = Array.from({ length: 24 }, (_, i) => spawn(Counter, { isolation: i % 2 === 0 ? 'process' : 'thread', args: [i] }));
+  const actors = Array.from({ length: 16 }, (_, i) => spawn(Counter, { isolation: i % 2 === 0 ? 'process' : 'thread', args: [i] }));
   const late = spawn(Counter, { name: 'late' });
   const never = late.add(1).catch((e: unknown) => e);
   await kill(late);
