@@ -1,0 +1,24 @@
+// What the observatory looks at: whoever holds the control state and the workers. Answers from memory, except ask(), which has a deadline.
+import type { ActorInfo, Isolation } from '../api/types.ts';
+import type { GroupView, NodeView } from '../control/index.ts';
+import type { Question } from './questions.ts';
+
+export interface ObservedWorker {
+  /** 0: the driver. */
+  worker: number;
+  isolation: Isolation | 'driver';
+  pid: number | undefined;
+  /** Numbers of the actors in it. */
+  actors: number[];
+}
+
+export interface Observable {
+  actors(): ActorInfo[];
+  workers(): ObservedWorker[];
+  nodes(): NodeView[];
+  groups(): GroupView[];
+  /** Why the actor waits for room; undefined: it does not. */
+  why(actor: number): string | undefined;
+  /** Rejects with SINKFLEX_NO_ANSWER when the worker does not answer in time. */
+  ask(worker: number, question: Question, timeoutMs: number): Promise<unknown>;
+}

@@ -1,0 +1,341 @@
+// Everything that can be seen of a run, gathered from its control state and from its workers. The functions of the driver and the commands
+// that attach from outside are the same methods.
+import { os } from '../../kernels/index.ts';
+import type { ActorInfo } from '../api/types.ts';
+import type { EventLog } from './events.ts';
+import type {
+  ActorRow,
+  EventInfo,
+  GroupInfo,
+  Listing,
+  ListOptions,
+  NodeInfo,
+  ObjectInfo,
+  Silent,
+  StatusInfo,
+  SummaryRow,
+  TaskInfo,
+  WorkerInfo,
+} from './facts.ts';
+import { listing } from './listing.ts';
+import type { LogFolder, LogTail } from './logs.ts';
+import { lagQuantile } from './loop-lag.ts';
+import { MetricsPage } from './metrics.ts';
+import type { Observable, ObservedWorker } from './observable.ts';
+import type { CallRow, Cut, ObjectState, Question, Vitals } from './questions.ts';
+
+/** For a worker that has nothing else to do this is ages. */
+const ANSWER_MS = 1000;
+const RECENT_EVENTS = 5;
+const PENDING_SHOWN = 10;
+
+export interface ObservatoryOptions {
+  folder: string;
+  source: Observable;
+  events: EventLog;
+  logs: LogFolder;
+}
+
+/** What the workers said to one question. */
+interface Answers<T> {
+  workers: ObservedWorker[];
+  said: { worker: ObservedWorker; answer: T }[];
+  silent: Silent[];
+  nameOf: (worker: number) => string;
+  actors: Map<number, ActorInfo>;
+}
+
+export class Observatory {
+  readonly folder: string;
+  readonly events: EventLog;
+  readonly logs: LogFolder;
+  readonly #source: Observable;
+  readonly #startedAt = Date.now();
+  readonly #metrics = new MetricsPage();
+
+  constructor(options: ObservatoryOptions) {
+    this.folder = options.folder;
+    this.events = options.events;
+    this.logs = options.logs;
+    this.#source = options.source;
+  }
+
+  async #ask<T>(question: (silent: number[]) => Question, timeoutMs = ANSWER_MS, known: Silent[] = []): Promise<Answers<T>> {
+    const workers = this.#source.workers();
+    const actors = new Map(this.#source.actors().map((actor) => [actor.id, actor]));
+    const names = new Map(workers.map((worker) => [worker.worker, workerName(worker, actors)]));
+    const nameOf = (worker: number): string => names.get(worker) ?? `worker ${worker} (ended)`;
+    const said: Answers<T>['said'] = [];
+    const silent: Silent[] = [];
+    const skipped = new Set(known.map(({ worker }) => worker));
+    const asked = question([...skipped]);
+    await Promise.all(
+      workers.map(async (worker) => {
+        if (skipped.has(worker.worker)) return;
+        try {
+          said.push({ worker, answer: (await this.#source.ask(worker.worker, asked, timeoutMs)) as T });
+        } catch {
+          silent.push({ worker: worker.worker, name: nameOf(worker.worker), pid: worker.pid, why: whySilent(worker) });
+        }
+      }),
+    );
+    said.sort((a, b) => a.worker.worker - b.worker.worker);
+    silent.push(...known);
+    silent.sort((a, b) => a.worker - b.worker);
+    return { workers, said, silent, nameOf, actors };
+  }
+
+  async vitals(timeoutMs?: number): Promise<Answers<Vitals>> {
+    return this.#ask<Vitals>(() => ({ ask: 'vitals' }), timeoutMs);
+  }
+
+  async listActors(options: ListOptions = {}): Promise<Listing<ActorRow>> {
+    const { said, silent } = await this.vitals(options.timeoutMs);
+    const busy = new Map<number, { running: number; queued: number }>();
+    for (const { answer } of said) for (const { actor, running, queued } of answer.busy) busy.set(actor, { running, queued });
+    const answered = new Set(said.flatMap(({ worker }) => worker.actors));
+    const rows = this.#source
+      .actors()
+      .map((actor): ActorRow => (answered.has(actor.id) ? { ...actor, ...(busy.get(actor.id) ?? { running: 0, queued: 0 }) } : actor));
+    return listing(rows, options, silent);
+  }
+
+  /** Calls under way and calls that wait, wherever they wait. */
+  async listTasks(options: ListOptions = {}): Promise<Listing<TaskInfo>> {
+    const limit = options.where === undefined ? (options.limit ?? Number.MAX_SAFE_INTEGER) : Number.MAX_SAFE_INTEGER;
+    let answers = await this.#ask<Cut<CallRow>>(() => ({ ask: 'calls', limit, unanswered: [] }), options.timeoutMs);
+    if (answers.silent.length > 0) {
+      // What the silent ones have to do is known to those who called them.
+      answers = await this.#ask<Cut<CallRow>>((unanswered) => ({ ask: 'calls', limit, unanswered }), options.timeoutMs, answers.silent);
+    }
+    const { said, silent, nameOf, actors, workers } = answers;
+    const hosts = new Map(workers.flatMap((worker) => worker.actors.map((actor) => [actor, worker] as const)));
+    const rows: TaskInfo[] = [];
+    let total = 0;
+    for (const { answer } of said) {
+      total += answer.total;
+      for (const call of answer.items) {
+        const actor = actors.get(call.actor);
+        const host = hosts.get(call.actor);
+        rows.push({
+          actor: actor?.name ?? String(call.actor),
+          kind: actor?.kind ?? '?',
+          method: call.method,
+          state: call.state,
+          caller: nameOf(call.caller),
+          call: call.call,
+          worker: host?.worker ?? -1,
+          pid: host?.pid,
+          ...(call.ageMs < 0 ? {} : { ageMs: call.ageMs }),
+          ...(call.runningMs < 0 ? {} : { runningMs: call.runningMs }),
+          ...(call.remainingMs < 0 ? {} : { remainingMs: call.remainingMs }),
+        });
+      }
+    }
+    return listing(rows, options, silent, total);
+  }
+
+  /** Values that others than their owner hold. */
+  async listObjects(options: ListOptions = {}): Promise<Listing<ObjectInfo>> {
+    const limit = options.where === undefined ? (options.limit ?? Number.MAX_SAFE_INTEGER) : Number.MAX_SAFE_INTEGER;
+    const { said, silent, nameOf } = await this.#ask<Cut<ObjectState>>(() => ({ ask: 'objects', limit }), options.timeoutMs);
+    const rows: ObjectInfo[] = [];
+    let total = 0;
+    for (const { worker, answer } of said) {
+      total += answer.total;
+      for (const object of answer.items) {
+        rows.push({
+          id: `${worker.worker}.${object.id}`,
+          state: object.state,
+          owner: nameOf(worker.worker),
+          pid: worker.pid,
+          ...(object.bytes < 0 ? {} : { bytes: object.bytes }),
+          place: object.place,
+          origin: object.method === '' ? 'put()' : `${object.method}()`,
+          holders: object.holders.map(([holder, times]) => ({ name: holder < 0 ? 'constructor arguments' : nameOf(holder), times })),
+        });
+      }
+    }
+    return listing(rows, options, silent, total);
+  }
+
+  async listWorkers(options: ListOptions = {}): Promise<Listing<WorkerInfo>> {
+    const { workers, said, silent, nameOf } = await this.vitals(options.timeoutMs);
+    const answers = new Map(said.map(({ worker, answer }) => [worker.worker, answer]));
+    const whys = new Map(silent.map(({ worker, why }) => [worker, why]));
+    const rows = workers.map((worker): WorkerInfo => {
+      const { isolation, pid } = worker;
+      const vitals = answers.get(worker.worker);
+      const base = {
+        worker: worker.worker,
+        name: nameOf(worker.worker),
+        isolation,
+        pid,
+        state: whys.get(worker.worker) ?? ('ok' as const),
+        actors: worker.actors.length,
+      };
+      if (vitals === undefined) return base;
+      return {
+        ...base,
+        running: sum(vitals.busy, ({ running }) => running),
+        queued: sum(vitals.busy, ({ queued }) => queued),
+        lag: { p50Ms: lagQuantile(vitals.lag, 0.5), p99Ms: lagQuantile(vitals.lag, 0.99), maxMs: vitals.lag.maxMs },
+        memory: { rss: vitals.memory.rss, heapUsed: vitals.memory.heapUsed, external: vitals.memory.external },
+        unanswered: sum(vitals.channels, ({ unanswered }) => unanswered),
+        bytesInFlight: sum(vitals.channels, ({ bytesInFlight }) => bytesInFlight),
+        channels: vitals.channels.length,
+        uptimeMs: vitals.uptimeMs,
+      };
+    });
+    return listing(rows, options, silent);
+  }
+
+  async listNodes(options: ListOptions = {}): Promise<Listing<NodeInfo>> {
+    return listing(this.#source.nodes(), options);
+  }
+
+  async listGroups(options: ListOptions = {}): Promise<Listing<GroupInfo>> {
+    return listing(this.#source.groups(), options);
+  }
+
+  /** The newest, in the order in which they happened. */
+  async listEvents(options: ListOptions = {}): Promise<Listing<EventInfo> & { dropped: number }> {
+    const all = listing(this.events.last(), { ...options, limit: Number.POSITIVE_INFINITY });
+    const items = options.limit === undefined ? all.items : all.items.slice(Math.max(0, all.items.length - options.limit));
+    return { ...all, items, dropped: this.events.dropped };
+  }
+
+  async status(options: { timeoutMs?: number } = {}): Promise<StatusInfo> {
+    const { workers, said, silent, nameOf } = await this.vitals(options.timeoutMs);
+    const actors = this.#source.actors();
+    const vitals = said.map(({ answer }) => answer);
+    const worst = said.reduce<(typeof said)[number] | undefined>(
+      (found, each) => (found === undefined || lagQuantile(each.answer.lag, 0.99) > lagQuantile(found.answer.lag, 0.99) ? each : found),
+      undefined,
+    );
+    const rss = new Map(vitals.map(({ pid, memory }) => [pid, memory.rss]));
+    const waiting = actors
+      .filter(({ state }) => state === 'pending')
+      .map(({ id, name }) => ({ actor: name, why: this.#source.why(id) ?? 'it waits for room' }));
+    const busy = vitals.flatMap((each) => each.busy);
+    const channels = vitals.flatMap((each) => each.channels);
+    return {
+      folder: this.folder,
+      pid: process.pid,
+      startedAt: new Date(this.#startedAt).toISOString(),
+      uptimeMs: Date.now() - this.#startedAt,
+      node: process.version,
+      actors: countBy(actors, ({ state }) => state),
+      restarts: sum(actors, ({ restarts }) => restarts),
+      workers: countBy(workers, ({ isolation }) => isolation),
+      calls: {
+        running: sum(busy, ({ running }) => running),
+        queued: sum(busy, ({ queued }) => queued),
+        unanswered: sum(channels, ({ unanswered }) => unanswered),
+        bytesInFlight: sum(channels, ({ bytesInFlight }) => bytesInFlight),
+      },
+      lent: sum(vitals, ({ lent }) => lent),
+      memory: { rss: sum([...rss.values()], (bytes) => bytes) },
+      ...(worst === undefined
+        ? {}
+        : {
+            worstLag: {
+              name: nameOf(worst.worker.worker),
+              p99Ms: lagQuantile(worst.answer.lag, 0.99),
+              maxMs: worst.answer.lag.maxMs,
+            },
+          }),
+      nodes: this.#source.nodes(),
+      groups: countBy(this.#source.groups(), ({ state }) => state),
+      pending: listing(waiting, { limit: PENDING_SHOWN }),
+      silent,
+      events: this.events.last(RECENT_EVENTS),
+    };
+  }
+
+  /** Calls by kind of actor and method. */
+  async summary(options: ListOptions = {}): Promise<Listing<SummaryRow>> {
+    const [{ said }, tasks] = await Promise.all([
+      this.vitals(options.timeoutMs),
+      this.listTasks(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
+    ]);
+    const rows = new Map<string, SummaryRow>();
+    const row = (kind: string, method: string): SummaryRow => {
+      const key = `${kind}\0${method}`;
+      let found = rows.get(key);
+      if (found === undefined) {
+        found = { kind, method, started: 0, failed: 0, running: 0, queued: 0 };
+        rows.set(key, found);
+      }
+      return found;
+    };
+    for (const { answer } of said) {
+      for (const { kind, method, started, failed } of answer.methods) {
+        const found = row(kind, method);
+        found.started += started;
+        found.failed += failed;
+      }
+    }
+    for (const { kind, method, state } of tasks.items) row(kind, method)[state === 'running' ? 'running' : 'queued']++;
+    const sorted = [...rows.values()].sort(
+      (a, b) => b.started - a.started || b.queued - a.queued || compare(a.kind + a.method, b.kind + b.method),
+    );
+    return listing(sorted, options, tasks.silent);
+  }
+
+  /** The last lines of an actor, or of a shared worker. */
+  async tail(name: string, count?: number): Promise<LogTail> {
+    return this.logs.tail(this.logName(name), count);
+  }
+
+  /** Lines of actors that share a worker go by the worker's name. */
+  logName(name: string): string {
+    const actor = this.#source.actors().findLast((each) => each.name === name);
+    if (actor?.isolation !== 'shared') return name;
+    const worker = this.#source.workers().find(({ actors }) => actors.includes(actor.id));
+    return worker === undefined ? name : `shared-${worker.worker}`;
+  }
+
+  /** Prometheus text. */
+  async metrics(options: { timeoutMs?: number } = {}): Promise<string> {
+    const { said, silent, nameOf, workers } = await this.vitals(options.timeoutMs);
+    return this.#metrics.render({
+      actors: this.#source.actors(),
+      workers,
+      said: said.map(({ worker, answer }) => ({ name: nameOf(worker.worker), worker, answer })),
+      silent,
+      nodes: this.#source.nodes(),
+      groups: this.#source.groups(),
+      dropped: this.events.dropped,
+    });
+  }
+}
+
+export function workerName({ worker, isolation, actors }: ObservedWorker, known: ReadonlyMap<number, ActorInfo>): string {
+  if (isolation === 'driver') return 'driver';
+  if (isolation === 'shared') return `shared-${worker}`;
+  const [actor] = actors;
+  return (actor === undefined ? undefined : known.get(actor)?.name) ?? `idle-${worker}`;
+}
+
+/** A worker that did not answer: the kernel knows whether it could have. */
+function whySilent({ pid }: ObservedWorker): Silent['why'] {
+  if (pid === undefined) return 'silent';
+  const state = os.processState(pid);
+  if (state === undefined || state === 'Z' || state === 'X') return 'ended';
+  return state === 'T' || state === 't' ? 'stopped' : 'blocked';
+}
+
+function sum<T>(items: readonly T[], of: (item: T) => number): number {
+  return items.reduce((total, item) => total + of(item), 0);
+}
+
+function countBy<T>(items: readonly T[], key: (item: T) => string): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const item of items) counts[key(item)] = (counts[key(item)] ?? 0) + 1;
+  return counts;
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
