@@ -45,6 +45,8 @@ const USER_CODES: ReadonlySet<string> = new Set([
   'SINKFLEX_CHECKPOINT_CORRUPT',
   'SINKFLEX_CHECKPOINT_TENSOR',
   'SINKFLEX_TOKENIZER',
+  'SINKFLEX_NO_RUN',
+  'SINKFLEX_NO_LOG',
 ]);
 
 /** What plain errors of the operating system mean to a user. */

@@ -9,6 +9,9 @@ import { explain } from './errors.ts';
 import { evaluateCommand } from './evaluate.ts';
 import { headCommand } from './head.ts';
 import { launchCommand } from './launch.ts';
+import { listCommand, summaryCommand } from './observe/lists.ts';
+import { logsCommand } from './observe/logs.ts';
+import { metricsCommand, statusCommand } from './observe/status.ts';
 import { packageRoot } from './package-root.ts';
 import { studyCommand } from './study.ts';
 
@@ -36,15 +39,9 @@ function program(): Command {
     .option('--debug', 'show where an error happened')
     .showHelpAfterError('(sinkflex <command> --help explains a command)')
     .exitOverride();
-  for (const command of [
-    launchCommand(),
-    evaluateCommand(),
-    studyCommand(),
-    benchCommand(),
-    doctorCommand(),
-    headCommand(),
-    agentCommand(),
-  ]) {
+  const running = [headCommand(), agentCommand()];
+  const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), metricsCommand()];
+  for (const command of [launchCommand(), evaluateCommand(), studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
     // A flag of the whole program may stand after the subcommand too.
     command.option('--debug', 'show where an error happened').exitOverride();
     command.showHelpAfterError(`(sinkflex ${command.name()} --help explains it)`);

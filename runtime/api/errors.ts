@@ -28,6 +28,7 @@ export const runtimeErrorCodes = {
   SINKFLEX_SHUT_DOWN: 'The runtime was shut down while this was under way.',
   SINKFLEX_NO_ANSWER:
     'A worker or a run did not say in time what it is doing: it is busy in one call, stopped or ending; `sinkflex stack` may tell.',
+  SINKFLEX_NO_RUN: 'No living run of yours is meant by that, or several are: name one with --run <folder or pid>.',
   SINKFLEX_NO_LOG: 'Nothing that goes by that name was written: `sinkflex list actors` shows the names.',
   SINKFLEX_DRIVER_ONLY: 'Call this in the program that called init(), not inside an actor.',
   SINKFLEX_OBJECT_RELEASED: 'The ref was released before it was used: keep the ref until its last user is done.',

@@ -1,6 +1,23 @@
 // What a user of the runtime types.
 
 export type { Explanation, NodeView } from '../control/index.ts';
+export { type OnLines, type Questions as ObserverQuestions, RunObserver } from '../observe/client.ts';
+export type {
+  ActorRow,
+  EventInfo,
+  GroupInfo,
+  Listing,
+  ListOptions,
+  NodeInfo,
+  ObjectInfo,
+  Silent,
+  StatusInfo,
+  SummaryRow,
+  TaskInfo,
+  WorkerInfo,
+} from '../observe/facts.ts';
+export type { LogFile, LogTail } from '../observe/logs.ts';
+export { chooseRun, type FoundRun, findRuns } from '../observe/runs.ts';
 export {
   describeProgram,
   differences,
@@ -29,6 +46,21 @@ export {
   runtimeErrorCodes,
 } from './errors.ts';
 export { drainNode, explain, listNodes, type PlacementGroup, placementGroup } from './placement.ts';
+export {
+  listActorLoad,
+  listEvents,
+  listGroups,
+  listNodes,
+  listObjects,
+  listTasks,
+  listWorkers,
+  logs,
+  metrics,
+  metricsPort,
+  runFolder,
+  status,
+  summary,
+} from './observe.ts';
 export { init, shutdown } from './run.ts';
 export type {
   ActorClass,

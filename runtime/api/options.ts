@@ -160,6 +160,8 @@ export function checkTotal(options: ResourceOptions): Record<string, number> {
 
 export function checkInit(options: InitOptions): CheckedInit {
   const { process, thread } = options.warmWorkers ?? {};
+  const port = count('metricsPort', options.metricsPort, 0, 0);
+  if (port > 65_535) bad('metricsPort', port, 'a port, 0 to 65535');
   return {
     total: checkTotal(options),
     labels: { ...options.labels },

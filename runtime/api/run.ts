@@ -58,6 +58,8 @@ const toStderr = ({ name, pid, line }: ActorOutput): void => void process.stderr
  */
 export async function init(options: InitOptions = {}): Promise<void> {
   const checked = checkInit(options);
+  // Not for workers, which import this file too.
+  const { Observing } = await import('./observing.ts');
   if (run === undefined && hasSession()) {
     throw new RuntimeFailure(
       'SINKFLEX_DRIVER_ONLY',

@@ -221,6 +221,8 @@ export interface InitOptions {
   warmWorkers?: { process?: number; thread?: number };
   /** Record the start and end of every call, for `timeline`. Costs about half a microsecond a call. Default false. */
   timeline?: boolean;
+  /** Port on loopback for Prometheus (`/metrics`, with the token of the run's folder) and health; 0: any free one. Default: no listener. */
+  metricsPort?: number;
   /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
   sharedWorkers?: number;
   /** Unanswered bytes on one channel before calls reject with ActorBusyError. Default 1 GiB. */

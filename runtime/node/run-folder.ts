@@ -11,7 +11,8 @@ const pattern = /^sinkflex-(\d+)-([0-9A-Za-z.]+)-[0-9A-Za-z]{6}$/;
 /** A socket's path has room for 107 bytes; '/<worker>.sock' needs up to 16. */
 const MAX_PATH = 90;
 
-function base(): string {
+/** Where run folders are made. */
+export function runFolderBase(): string {
   const preferred = tmpdir();
   return preferred.length + 45 <= MAX_PATH ? preferred : '/tmp';
 }
@@ -19,14 +20,14 @@ function base(): string {
 /** Made with mode 0700. */
 export function makeRunFolder(): string {
   const start = os.processStartTime(process.pid) ?? '0';
-  return mkdtempSync(join(base(), `${PREFIX}${process.pid}-${start}-`));
+  return mkdtempSync(join(runFolderBase(), `${PREFIX}${process.pid}-${start}-`));
 }
 
 /** Removes what runs whose process is gone have left: their folders and memory control groups. Answers the names of the folders. */
 export function sweepRunFolders(): string[] {
   sweepMemoryGroups();
   const swept: string[] = [];
-  const folder = base();
+  const folder = runFolderBase();
   for (const name of readdirSync(folder)) {
     const match = pattern.exec(name);
     if (match === null) continue;

@@ -164,10 +164,19 @@ export class LogFolder {
     return [...found.values()].sort((a, b) => a.time - b.time).map(({ time: _time, ...file }) => file);
   }
 
-  /** The last `count` lines that go by that name (of all its processes, in the order of their last line), and how many there are. */
-  tail(name: string, count = Number.POSITIVE_INFINITY): LogTail {
-    const files = this.files().filter((file) => file.name === name);
-    if (files.length === 0) throw new RuntimeFailure('SINKFLEX_NO_LOG', `nothing that ${name} wrote is kept`);
+  /** The last `count` lines that go by that name (of all its processes, in the order of their last line), and how many there are. `known`: there is such an actor,
+   * even if it has written nothing. */
+  tail(name: string, count = Number.POSITIVE_INFINITY, known = false): LogTail {
+    const all = this.files();
+    const files = all.filter((file) => file.name === name);
+    if (files.length === 0 && !known) {
+      const names = [...new Set(all.map((file) => file.name))];
+      const there =
+        names.length === 0
+          ? 'nothing has been written yet'
+          : `there are logs of ${names.slice(-20).join(', ')}${names.length > 20 ? ` and ${names.length - 20} others` : ''}`;
+      throw new RuntimeFailure('SINKFLEX_NO_LOG', `nothing that goes by ${JSON.stringify(name)} was written; ${there}`);
+    }
     const lines = files.flatMap(({ path }) => [...readLines(`${path}.1`), ...readLines(path)]);
     return {
       lines: count >= lines.length ? lines : lines.slice(lines.length - count),

@@ -284,8 +284,9 @@ export class Observatory {
   }
 
   /** The last lines of an actor, or of a shared worker. */
-  async tail(name: string, count?: number): Promise<LogTail> {
-    return this.logs.tail(this.logName(name), count);
+  tail(name: string, count?: number): LogTail {
+    const known = this.#source.actors().some((actor) => actor.name === name);
+    return this.logs.tail(this.logName(name), count, known);
   }
 
   /** Lines of actors that share a worker go by the worker's name. */

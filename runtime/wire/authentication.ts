@@ -5,6 +5,13 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { RuntimeFailure } from '../api/errors.ts';
 
+/** Who listens: a worker, or the run itself for those who look at it (with a token of their own). */
+export type Address = number | 'observe';
+
+export function addressName(address: Address): string {
+  return typeof address === 'number' ? `worker ${address}` : 'the run';
+}
+
 const MAGIC = 0x41584653;
 const NONCE = 16;
 const PROOF = 32;
@@ -12,7 +19,7 @@ export const HELLO_BYTES = 4 + 4 + NONCE;
 export const REPLY_BYTES = NONCE + PROOF;
 export const PROOF_BYTES = PROOF;
 
-function proof(token: Buffer, role: 'caller' | 'listener', hello: Buffer, nonce: Buffer, listener: number): Buffer {
+function proof(token: Buffer, role: 'caller' | 'listener', hello: Buffer, nonce: Buffer, listener: Address): Buffer {
   return createHmac('sha256', token).update(role).update(hello).update(nonce).update(String(listener)).digest();
 }
 
@@ -26,7 +33,7 @@ export interface CallerSide {
   answer(reply: Buffer): Buffer;
 }
 
-export function callerSide(token: Buffer, self: number, listener: number): CallerSide {
+export function callerSide(token: Buffer, self: number, listener: Address): CallerSide {
   const hello = Buffer.alloc(HELLO_BYTES);
   hello.writeUInt32LE(MAGIC, 0);
   hello.writeUInt32LE(self, 4);
@@ -36,7 +43,7 @@ export function callerSide(token: Buffer, self: number, listener: number): Calle
     answer(reply) {
       const nonce = reply.subarray(0, NONCE);
       if (!timingSafeEqual(reply.subarray(NONCE, REPLY_BYTES), proof(token, 'listener', hello, nonce, listener))) {
-        throw refused(`worker ${listener} does not know the token of this run`);
+        throw refused(`${addressName(listener)} does not know the token`);
       }
       return proof(token, 'caller', hello, nonce, listener);
     },
@@ -50,7 +57,7 @@ export interface ListenerSide {
   check(answer: Buffer): void;
 }
 
-export function listenerSide(token: Buffer, self: number, hello: Buffer): ListenerSide {
+export function listenerSide(token: Buffer, self: Address, hello: Buffer): ListenerSide {
   if (hello.readUInt32LE(0) !== MAGIC) throw refused('the caller does not speak this protocol');
   const caller = hello.readUInt32LE(4);
   const own = Buffer.from(hello);
@@ -60,7 +67,7 @@ export function listenerSide(token: Buffer, self: number, hello: Buffer): Listen
     reply: Buffer.concat([nonce, proof(token, 'listener', own, nonce, self)]),
     check(answer) {
       if (!timingSafeEqual(answer, proof(token, 'caller', own, nonce, self)))
-        throw refused(`a caller that says it is worker ${caller} does not know the token of this run`);
+        throw refused(`a caller that says it is ${caller} does not know the token of ${addressName(self)}`);
     },
   };
 }

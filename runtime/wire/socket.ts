@@ -3,7 +3,16 @@
 import { createConnection, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { RuntimeFailure } from '../api/errors.ts';
-import { callerSide, HELLO_BYTES, type ListenerSide, listenerSide, PROOF_BYTES, REPLY_BYTES } from './authentication.ts';
+import {
+  type Address,
+  addressName,
+  callerSide,
+  HELLO_BYTES,
+  type ListenerSide,
+  listenerSide,
+  PROOF_BYTES,
+  REPLY_BYTES,
+} from './authentication.ts';
 import type { Transport } from './channel.ts';
 
 const HANDSHAKE_MS = 2000;
@@ -11,8 +20,8 @@ const HANDSHAKE_MS = 2000;
 /** Number of the head of a cluster: no worker has it. */
 export const HEAD = 2 ** 32 - 1;
 
-export function socketPath(folder: string, worker: number): string {
-  return join(folder, worker === HEAD ? 'head.sock' : `${worker}.sock`);
+export function socketPath(folder: string, address: Address): string {
+  return join(folder, address === HEAD ? 'head.sock' : `${address}.sock`);
 }
 
 class SocketTransport implements Transport {
@@ -75,7 +84,7 @@ function handshake(socket: Socket, bytes: number, step: (data: Buffer, rest: Buf
 }
 
 /** Connects to a worker's listener and proves itself. Rejects if nobody listens there, or it does not know the token. */
-export function connect(folder: string, token: Buffer, self: number, peer: number): Promise<Transport> {
+export function connect(folder: string, token: Buffer, self: number, peer: Address): Promise<Transport> {
   return new Promise((resolve, reject) => {
     const side = callerSide(token, self, peer);
     const socket = createConnection(socketPath(folder, peer));
@@ -85,9 +94,9 @@ export function connect(folder: string, token: Buffer, self: number, peer: numbe
       reject(error);
     };
     const closed = (): void =>
-      fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `worker ${peer} closed the connection during the handshake`));
+      fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `${addressName(peer)} closed the connection during the handshake`));
     const timer = setTimeout(
-      () => fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `worker ${peer} did not finish the handshake in time`)),
+      () => fail(new RuntimeFailure('SINKFLEX_AUTHENTICATION_FAILED', `${addressName(peer)} did not finish the handshake in time`)),
       HANDSHAKE_MS,
     );
     socket.once('error', fail);
@@ -119,7 +128,7 @@ export interface Listener {
 export function listen(
   folder: string,
   token: Buffer,
-  self: number,
+  self: Address,
   onPeer: (caller: number, transport: Transport) => void,
   onRefused: (error: Error) => void = () => {},
 ): Promise<Listener> {

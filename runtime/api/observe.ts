@@ -1,0 +1,98 @@
+// Seeing a run from the program that drives it; the commands of the same names show the same from outside.
+import type {
+  ActorRow,
+  EventInfo,
+  GroupInfo,
+  Listing,
+  ListOptions,
+  NodeInfo,
+  ObjectInfo,
+  StatusInfo,
+  SummaryRow,
+  TaskInfo,
+  WorkerInfo,
+} from '../observe/facts.ts';
+import type { LogTail } from '../observe/logs.ts';
+import { driver } from './run.ts';
+
+const observatory = () => driver().observing.observatory.observatory;
+
+/**
+ * The run at a glance: actors, workers, calls, memory, what waits and why. Workers that do not answer within `timeoutMs` (1000) are named.
+ *
+ * @example
+ * const { actors, calls, silent } = await status();
+ */
+export async function status(options: { timeoutMs?: number } = {}): Promise<StatusInfo> {
+  return observatory().status(options);
+}
+
+/**
+ * Calls under way and calls that wait: in mailboxes, for their arguments, or at their caller.
+ *
+ * @example
+ * const { items, total } = await listTasks({ where: { state: 'queued' }, limit: 20 });
+ */
+export async function listTasks(options: ListOptions = {}): Promise<Listing<TaskInfo>> {
+  return observatory().listTasks(options);
+}
+
+/** Actors with what they have to do: calls under way and in the mailbox. listActors() answers at once, without those. */
+export async function listActorLoad(options: ListOptions = {}): Promise<Listing<ActorRow>> {
+  return observatory().listActors(options);
+}
+
+/** Values that others than their owner hold, with their sizes and holders. */
+export async function listObjects(options: ListOptions = {}): Promise<Listing<ObjectInfo>> {
+  return observatory().listObjects(options);
+}
+
+/** Workers: the driver, threads, processes; whether they answer, how late their event loops run, memory. */
+export async function listWorkers(options: ListOptions = {}): Promise<Listing<WorkerInfo>> {
+  return observatory().listWorkers(options);
+}
+
+/** Nodes: what they have and what of it is free. */
+export async function listNodes(options: ListOptions = {}): Promise<Listing<NodeInfo>> {
+  return observatory().listNodes(options);
+}
+
+/** Placement groups, with their bundles. */
+export async function listGroups(options: ListOptions = {}): Promise<Listing<GroupInfo>> {
+  return observatory().listGroups(options);
+}
+
+/** What has happened, oldest first; `dropped`: older events that had to make room. */
+export async function listEvents(options: ListOptions = {}): Promise<Listing<EventInfo> & { dropped: number }> {
+  return observatory().listEvents(options);
+}
+
+/** Calls by kind of actor and method. Durations only with `init({ timeline: true })`. */
+export async function summary(options: ListOptions = {}): Promise<Listing<SummaryRow>> {
+  return observatory().summary(options);
+}
+
+/**
+ * The last lines that an actor wrote, each with its time and stream; of all its incarnations.
+ *
+ * @example
+ * const { lines, total } = await logs('trainer', { tail: 50 });
+ */
+export async function logs(actor: string, options: { tail?: number } = {}): Promise<LogTail> {
+  return observatory().tail(actor, options.tail);
+}
+
+/** Metrics of all workers as Prometheus text. */
+export async function metrics(options: { timeoutMs?: number } = {}): Promise<string> {
+  return observatory().metrics(options);
+}
+
+/** Where `init({ metricsPort })` listens; undefined: nowhere. */
+export function metricsPort(): number | undefined {
+  return driver().observing.observatory.metricsPort;
+}
+
+/** The folder of this run: what `sinkflex status --run` takes; its `observe.token` opens the metrics listener. */
+export function runFolder(): string {
+  return driver().folder;
+}
