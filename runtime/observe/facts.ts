@@ -3,12 +3,12 @@ import type { ActorInfo } from '../api/types.ts';
 import type { GroupView, NodeView } from '../control/index.ts';
 import type { CallState, LagCounts } from './questions.ts';
 
-/** A worker whose part is missing in an answer. `silent`: it runs, and does not answer. */
+/** A worker whose part is missing in an answer. `starting`: it has not come so far. `silent`: nobody can tell why. */
 export interface Silent {
   worker: number;
   name: string;
   pid: number | undefined;
-  why: 'blocked' | 'stopped' | 'ended' | 'silent';
+  why: 'starting' | 'blocked' | 'stopped' | 'ended' | 'silent';
 }
 
 /** The first `items.length` of `total`; nothing is left out silently. */

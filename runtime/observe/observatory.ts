@@ -75,7 +75,7 @@ export class Observatory {
         try {
           said.push({ worker, answer: (await this.#source.ask(worker.worker, asked, timeoutMs)) as T });
         } catch {
-          silent.push({ worker: worker.worker, name: nameOf(worker.worker), pid: worker.pid, why: whySilent(worker) });
+          silent.push({ worker: worker.worker, name: nameOf(worker.worker), pid: worker.pid, why: whySilent(worker, actors) });
         }
       }),
     );
@@ -320,11 +320,13 @@ export function workerName({ worker, isolation, actors }: ObservedWorker, known:
 }
 
 /** A worker that did not answer: the kernel knows whether it could have. */
-function whySilent({ pid }: ObservedWorker): Silent['why'] {
+function whySilent({ pid, actors }: ObservedWorker, known: ReadonlyMap<number, ActorInfo>): Silent['why'] {
   if (pid === undefined) return 'silent';
   const state = os.processState(pid);
   if (state === undefined || state === 'Z' || state === 'X') return 'ended';
-  return state === 'T' || state === 't' ? 'stopped' : 'blocked';
+  if (state === 'T' || state === 't') return 'stopped';
+  const starting = actors.length > 0 && actors.every((actor) => known.get(actor)?.state === 'starting');
+  return starting ? 'starting' : 'blocked';
 }
 
 function sum<T>(items: readonly T[], of: (item: T) => number): number {

@@ -5,17 +5,21 @@ import type { ToAgent } from '../control/index.ts';
 import { FAILED, PENDING, type Ref, VALUE } from '../objects/index.ts';
 import { Encoded, encodeError } from '../wire/index.ts';
 import type { ActorClient } from '../worker/client.ts';
+import { type ActorCounts, endedCounts } from '../worker/counters.ts';
 import type { InboundCall } from '../worker/inbound-call.ts';
 import type { Session } from '../worker/session.ts';
 import type { Terms } from '../worker/terms.ts';
 import { LoopLag } from './loop-lag.ts';
-import type { BusyActor, CallRow, ChannelState, Cut, ObjectState, Question, Vitals } from './questions.ts';
+import type { BusyActor, CallRow, ChannelState, Cut, MethodCounts, ObjectState, Question, Vitals } from './questions.ts';
 
 let lag: LoopLag | undefined;
+let watchedSince = 0;
 
 /** Begins to measure how late this thread's event loop runs, and calls back at every turn of the timer. */
 export function watchLoop(onTurn?: () => void): void {
-  lag ??= new LoopLag(onTurn);
+  if (lag !== undefined) return;
+  lag = new LoopLag(onTurn);
+  watchedSince = performance.now();
 }
 
 export function stopWatchingLoop(): void {
@@ -56,16 +60,35 @@ function vitals(session: Session): Vitals {
   return {
     worker: session.worker,
     pid: process.pid,
-    uptimeMs: performance.now(),
+    uptimeMs: performance.now() - watchedSince,
     memory: { ...process.memoryUsage() },
     cpu: { userMs: user / 1000, systemMs: system / 1000 },
     lag: lag?.counts() ?? { buckets: [], count: 0, sumMs: 0, maxMs: 0 },
     actors: session.hosts.size,
     busy,
     channels,
-    methods: [],
+    methods: methodCounts(session),
     lent: session.loans.size,
   };
+}
+
+function methodCounts(session: Session): MethodCounts[] {
+  const sums = new Map<string, MethodCounts>();
+  const add = ({ kind, methods }: Pick<ActorCounts, 'kind' | 'methods'>): void => {
+    for (const [method, { started, finished, failed }] of Object.entries(methods)) {
+      const key = `${kind}\0${method}`;
+      const sum = sums.get(key);
+      if (sum === undefined) sums.set(key, { kind, method, started, finished, failed });
+      else {
+        sum.started += started;
+        sum.finished += finished;
+        sum.failed += failed;
+      }
+    }
+  };
+  for (const ended of endedCounts()) add(ended);
+  for (const host of session.hosts.values()) if (host.hasRun) add(host.counts());
+  return [...sums.values()];
 }
 
 /** Collects up to a limit, and counts on. */
@@ -123,18 +146,22 @@ function calls(session: Session, limit: number, silent: ReadonlySet<number>): Cu
   });
 
   for (const host of session.hosts.values()) for (const task of host.running) found.add(() => inbound('running', task));
+  const held = new Map<number, number>();
+  for (const connection of session.connections()) {
+    for (const tasks of connection.held.values())
+      for (const task of tasks) {
+        held.set(task.host.id, (held.get(task.host.id) ?? 0) + 1);
+        found.add(() => inbound(task.waiting > 0 ? 'arguments' : 'queued', task));
+      }
+  }
   for (const host of session.hosts.values()) {
-    let looked = 0;
+    let looked = held.get(host.id) ?? 0;
     for (const task of host.queued()) {
       if (found.full) break;
       looked++;
       found.add(() => inbound('queued', task));
     }
     found.skip(host.queuedCount - looked);
-  }
-  for (const connection of session.connections()) {
-    for (const tasks of connection.held.values())
-      for (const task of tasks) found.add(() => inbound(task.waiting > 0 ? 'arguments' : 'queued', task));
   }
   for (const client of session.clients())
     for (const ref of client.unsent())

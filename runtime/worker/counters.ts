@@ -19,6 +19,30 @@ export interface ActorCounts {
   methods: Record<string, MethodCounts>;
 }
 
+/** By kind: what actors that have ended here had counted, so that sums over a worker never go back. */
+const ended = new Map<string, Record<string, MethodCounts>>();
+
+export function keepCounts({ kind, methods }: ActorCounts): void {
+  const sums = ended.get(kind);
+  if (sums === undefined) {
+    ended.set(kind, methods);
+    return;
+  }
+  for (const [name, counts] of Object.entries(methods)) {
+    const sum = sums[name];
+    if (sum === undefined) sums[name] = counts;
+    else {
+      sum.started += counts.started;
+      sum.finished += counts.finished;
+      sum.failed += counts.failed;
+    }
+  }
+}
+
+export function* endedCounts(): IterableIterator<Pick<ActorCounts, 'kind' | 'methods'>> {
+  for (const [kind, methods] of ended) yield { kind, methods };
+}
+
 /** One call that has ended. Times are performance.now() of this worker. */
 export interface CallRecord {
   actor: number;

@@ -99,6 +99,10 @@ export class ActorHost implements ScopeActor {
     yield* this.#lane;
     if (this.#groups !== undefined) for (const lane of this.#groups.values()) yield* lane;
   }
+  /** Some call has begun, ever. */
+  get hasRun(): boolean {
+    return this.#methods !== undefined;
+  }
   /** Calls whose refs are still being fetched included. */
   get queuedCount(): number {
     let waiting = this.#held + this.#lane.waiting;

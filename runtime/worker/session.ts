@@ -8,6 +8,7 @@ import { connect, decodeError, type Listener, listen, loopback, registerWireClas
 import { ActorClient } from './client.ts';
 import { Clients } from './clients.ts';
 import { Connection } from './connection.ts';
+import { keepCounts } from './counters.ts';
 import type { ActorHost } from './host.ts';
 import { InboundCall } from './inbound-call.ts';
 import { BORROW, GIVE_BACK } from './protocol.ts';
@@ -158,6 +159,7 @@ export class Session implements Keeper {
   /** The host is no more; late calls are told why. */
   unhost(host: ActorHost, death: Death): void {
     this.hosts.delete(host.id);
+    if (host.hasRun) keepCounts(host.counts());
     this.#ended.delete(host.id);
     this.#ended.set(host.id, { name: host.name, death });
     if (this.#ended.size > KEPT_ENDS) this.#ended.delete(this.#ended.keys().next().value!);
