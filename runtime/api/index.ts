@@ -45,12 +45,10 @@ export {
   RuntimeFailure,
   runtimeErrorCodes,
 } from './errors.ts';
-export { drainNode, explain, listNodes, type PlacementGroup, placementGroup } from './placement.ts';
 export {
   listActorLoad,
   listEvents,
   listGroups,
-  listNodes,
   listObjects,
   listTasks,
   listWorkers,
@@ -61,6 +59,7 @@ export {
   status,
   summary,
 } from './observe.ts';
+export { drainNode, explain, listNodes, type PlacementGroup, placementGroup } from './placement.ts';
 export { init, shutdown } from './run.ts';
 export type {
   ActorClass,

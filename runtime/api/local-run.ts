@@ -9,9 +9,12 @@ import type { CheckedInit } from './options.ts';
 import type { Run } from './run.ts';
 import type { ActorOutput } from './types.ts';
 
-export function startLocalRun(checked: CheckedInit, onOutput: (line: ActorOutput) => void): Run {
+export async function startLocalRun(checked: CheckedInit, onOutput: (line: ActorOutput) => void): Promise<Run> {
+  // Not for workers, which import this file too.
+  const { Observing } = await import('./observing.ts');
   const folder = makeRunFolder();
   const token = randomBytes(32);
+  const observing = new Observing(folder);
   const { sharedWorkers, maxInFlightBytes, warmWorkers, total, labels } = checked;
   const head = new Head({ seed: randomInt(2 ** 31), lasting: false });
   const link: PeerLink = { send: (message) => agent.onHead(message) };
@@ -25,7 +28,10 @@ export function startLocalRun(checked: CheckedInit, onOutput: (line: ActorOutput
       sharedWorkers,
       maxInFlightBytes,
       warmWorkers,
-      onOutput,
+      onOutput(line) {
+        observing.line(line);
+        onOutput(line);
+      },
       onDrain: (graceMs) => void agent.leave(graceMs),
     },
     { send: (message) => head.receive(message, link) },
@@ -39,6 +45,7 @@ export function startLocalRun(checked: CheckedInit, onOutput: (line: ActorOutput
     owner: 'driver/0',
     head,
     agent,
+    observing,
     listActors: () => head.list(),
     onActorChange: (listener) => head.onActorChange(listener),
     nameTaken: (name) => head.nameTaken(name),
@@ -48,12 +55,14 @@ export function startLocalRun(checked: CheckedInit, onOutput: (line: ActorOutput
         await head.close(timeoutMs, Math.max(0, timeoutMs - HARD_AFTER_MS));
         await agent.close();
       } finally {
+        observing.close();
         head.stop();
         session.close();
         rmSync(folder, { recursive: true, force: true });
       }
     },
     onExit() {
+      observing.close();
       agent.destroy();
       rmSync(folder, { recursive: true, force: true });
     },

@@ -5,7 +5,6 @@ import type {
   GroupInfo,
   Listing,
   ListOptions,
-  NodeInfo,
   ObjectInfo,
   StatusInfo,
   SummaryRow,
@@ -13,9 +12,21 @@ import type {
   WorkerInfo,
 } from '../observe/facts.ts';
 import type { LogTail } from '../observe/logs.ts';
+import type { OpenObservatory } from '../observe/open.ts';
+import { RuntimeFailure } from './errors.ts';
 import { driver } from './run.ts';
 
-const observatory = () => driver().observing.observatory.observatory;
+const observatory = () => observing().observatory;
+
+function observing(): OpenObservatory {
+  const { observing } = driver();
+  if (observing === undefined)
+    throw new RuntimeFailure(
+      'SINKFLEX_DRIVER_ONLY',
+      'this run lives with its head: use the commands, such as sinkflex status --run <folder>',
+    );
+  return observing.observatory;
+}
 
 /**
  * The run at a glance: actors, workers, calls, memory, what waits and why. Workers that do not answer within `timeoutMs` (1000) are named.
@@ -52,11 +63,6 @@ export async function listWorkers(options: ListOptions = {}): Promise<Listing<Wo
   return observatory().listWorkers(options);
 }
 
-/** Nodes: what they have and what of it is free. */
-export async function listNodes(options: ListOptions = {}): Promise<Listing<NodeInfo>> {
-  return observatory().listNodes(options);
-}
-
 /** Placement groups, with their bundles. */
 export async function listGroups(options: ListOptions = {}): Promise<Listing<GroupInfo>> {
   return observatory().listGroups(options);
@@ -89,7 +95,7 @@ export async function metrics(options: { timeoutMs?: number } = {}): Promise<str
 
 /** Where `init({ metricsPort })` listens; undefined: nowhere. */
 export function metricsPort(): number | undefined {
-  return driver().observing.observatory.metricsPort;
+  return observing().metricsPort;
 }
 
 /** The folder of this run: what `sinkflex status --run` takes; its `observe.token` opens the metrics listener. */

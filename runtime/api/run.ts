@@ -7,6 +7,7 @@ import { hasSession, type Session } from '../worker/index.ts';
 import { attachRun } from './attached-run.ts';
 import { RuntimeFailure } from './errors.ts';
 import { startLocalRun } from './local-run.ts';
+import type { Observing } from './observing.ts';
 import { checkInit } from './options.ts';
 import type { ActorInfo, ActorOutput, InitOptions } from './types.ts';
 
@@ -19,6 +20,8 @@ export interface Run {
   /** Where they live in this process. */
   readonly head: Head | undefined;
   readonly agent: Agent | undefined;
+  /** How it is seen; undefined: its head is another process. */
+  observing?: Observing;
   listActors(): ActorInfo[];
   onActorChange(listener: (info: ActorInfo) => void): () => void;
   /** As far as this process knows at once. */
@@ -58,8 +61,6 @@ const toStderr = ({ name, pid, line }: ActorOutput): void => void process.stderr
  */
 export async function init(options: InitOptions = {}): Promise<void> {
   const checked = checkInit(options);
-  // Not for workers, which import this file too.
-  const { Observing } = await import('./observing.ts');
   if (run === undefined && hasSession()) {
     throw new RuntimeFailure(
       'SINKFLEX_DRIVER_ONLY',
@@ -71,12 +72,17 @@ export async function init(options: InitOptions = {}): Promise<void> {
   starting = true;
   try {
     sweepRunFolders();
-    run =
+    const started =
       options.address === undefined
-        ? startLocalRun(checked, options.onOutput ?? toStderr)
+        ? await startLocalRun(checked, options.onOutput ?? toStderr)
         : await attachRun(options.address, checked.maxInFlightBytes);
-    process.once('exit', run.onExit);
-    await run.session.open();
+    run = started;
+    process.once('exit', started.onExit);
+    await started.session.open();
+    await started.observing?.open(started, options.metricsPort);
+  } catch (error) {
+    if (run !== undefined) await shutdown();
+    throw error;
   } finally {
     starting = false;
   }

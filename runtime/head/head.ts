@@ -44,6 +44,9 @@ export interface HeadOptions {
   awayMs?: number;
 }
 
+/** A node or a placement group has become something else. */
+export type OnClusterChange = (what: 'node' | 'group', name: string, change: string, details?: Record<string, unknown>) => void;
+
 export class Head {
   readonly state: HeadState;
   readonly peers: Peers;
@@ -54,6 +57,7 @@ export class Head {
   /** Asked for before they were spawned. */
   readonly #expected = new Map<number, Set<PeerLink>>();
   readonly #listeners = new Set<(info: ActorInfo) => void>();
+  readonly #changeListeners = new Set<OnClusterChange>();
   #closing = false;
   readonly #inbox: { message: ToHead; from: PeerLink }[] = [];
   #busy = false;
@@ -369,6 +373,12 @@ export class Head {
     const effects = this.state.apply(record);
     this.#journal?.append(record);
     for (const effect of effects) this.#perform(effect);
+    if (record.r === 'event' && 'node' in record.event && record.event.type.startsWith('node-'))
+      this.#changed('node', record.event.node, record.event.type.slice('node-'.length));
+  }
+
+  #changed(...change: Parameters<OnClusterChange>): void {
+    for (const listener of this.#changeListeners) listener(...change);
   }
 
   #perform(effect: ClusterEffect): void {
@@ -414,7 +424,18 @@ export class Head {
         this.peers.toNode(node, (link) => this.send(link, { t: effect.type, group, attempt, bundles }));
         return;
       }
-      case 'announce-group':
+      case 'announce-group': {
+        this.#questions.changed(effect);
+        const group = this.state.cluster.group(effect.group);
+        if (group !== undefined)
+          this.#changed(
+            'group',
+            group.name ?? effect.group,
+            group.state,
+            group.because === undefined ? undefined : { because: group.because },
+          );
+        return;
+      }
       case 'leased':
       case 'lease-lost':
         this.#questions.changed(effect);
@@ -469,6 +490,12 @@ export class Head {
 
   nameTaken(name: string): boolean {
     return this.state.cluster.named(name) !== undefined;
+  }
+
+  /** Calls back at every change of a node or a placement group. */
+  onClusterChange(listener: OnClusterChange): () => void {
+    this.#changeListeners.add(listener);
+    return () => this.#changeListeners.delete(listener);
   }
 
   onActorChange(listener: (info: ActorInfo) => void): () => void {

@@ -268,6 +268,7 @@ export class Agent {
     const name = spec.isolation === 'shared' ? `shared-${number}` : spec.name;
     const record: WorkerRecord = {
       worker: number,
+      name,
       isolation: spec.isolation,
       hosted: new Set(),
       health: 'ok',
@@ -304,6 +305,7 @@ export class Agent {
   #healthChanged(worker: WorkerRecord, health: Health, forMs: number): void {
     worker.health = health;
     for (const { spec, incarnation } of worker.hosted) this.#head.send({ t: 'health', actor: spec.actor, incarnation, health });
+    for (const listener of this.#workerListeners) listener(workerInfo(worker), undefined);
     warnOfHealth(worker, forMs);
   }
 
@@ -327,7 +329,7 @@ export class Agent {
     return [...this.#workers.values()].map(workerInfo);
   }
 
-  /** Calls back when a worker was started, and with its end when it has ended. */
+  /** Calls back when a worker was started, when its health changes, and with its end when it has ended. */
   onWorkerChange(listener: (worker: WorkerInfo, end: WorkerEnd | undefined) => void): () => void {
     this.#workerListeners.add(listener);
     return () => this.#workerListeners.delete(listener);

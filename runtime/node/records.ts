@@ -5,6 +5,8 @@ import type { Subscriber } from './directory.ts';
 import type { PooledWorker } from './pooled-worker.ts';
 
 export interface WorkerRecord extends Subscriber {
+  /** Its actor's name, or `shared-<number>`: what its lines go by. */
+  readonly name: string;
   readonly isolation: ActorSpec['isolation'];
   carrier: PooledWorker;
   health: Health;
@@ -15,6 +17,7 @@ export interface WorkerRecord extends Subscriber {
 /** A worker as it looks from outside. */
 export interface WorkerInfo {
   worker: number;
+  name: string;
   isolation: ActorSpec['isolation'];
   pid: number | undefined;
   health: Health;
@@ -22,8 +25,8 @@ export interface WorkerInfo {
   actors: number[];
 }
 
-export function workerInfo({ worker, isolation, carrier, health, hosted }: WorkerRecord): WorkerInfo {
-  return { worker, isolation, pid: carrier.pid, health, actors: [...hosted].map(({ spec }) => spec.actor) };
+export function workerInfo({ worker, name, isolation, carrier, health, hosted }: WorkerRecord): WorkerInfo {
+  return { worker, name, isolation, pid: carrier.pid, health, actors: [...hosted].map(({ spec }) => spec.actor) };
 }
 
 /** One incarnation of an actor on this node. */

@@ -4,4 +4,5 @@ export { EventLog } from './events.ts';
 export { LogFolder } from './logs.ts';
 export type { Observable, ObservedWorker } from './observable.ts';
 export { Observatory } from './observatory.ts';
-export { actorEvent, type OpenObservatory, openObservatory } from './open.ts';
+export { type OpenObservatory, openObservatory } from './open.ts';
+export { watchAgent, watchHead } from './sources.ts';

@@ -6,8 +6,12 @@ import type { Question } from './questions.ts';
 export interface ObservedWorker {
   /** 0: the driver. */
   worker: number;
+  /** `driver`, its actor's name, or `shared-<number>`. */
+  name: string;
   isolation: Isolation | 'driver';
   pid: number | undefined;
+  /** What its agent's monitor thinks of its event loop. */
+  health: ActorInfo['health'];
   /** Numbers of the actors in it. */
   actors: number[];
 }

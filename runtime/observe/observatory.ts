@@ -63,7 +63,7 @@ export class Observatory {
   async #ask<T>(question: (silent: number[]) => Question, timeoutMs = ANSWER_MS, known: Silent[] = []): Promise<Answers<T>> {
     const workers = this.#source.workers();
     const actors = new Map(this.#source.actors().map((actor) => [actor.id, actor]));
-    const names = new Map(workers.map((worker) => [worker.worker, workerName(worker, actors)]));
+    const names = new Map(workers.map(({ worker, name }) => [worker, name]));
     const nameOf = (worker: number): string => names.get(worker) ?? `worker ${worker} (ended)`;
     const said: Answers<T>['said'] = [];
     const silent: Silent[] = [];
@@ -294,7 +294,7 @@ export class Observatory {
     const actor = this.#source.actors().findLast((each) => each.name === name);
     if (actor?.isolation !== 'shared') return name;
     const worker = this.#source.workers().find(({ actors }) => actors.includes(actor.id));
-    return worker === undefined ? name : `shared-${worker.worker}`;
+    return worker?.name ?? name;
   }
 
   /** Prometheus text. */
@@ -312,15 +312,9 @@ export class Observatory {
   }
 }
 
-export function workerName({ worker, isolation, actors }: ObservedWorker, known: ReadonlyMap<number, ActorInfo>): string {
-  if (isolation === 'driver') return 'driver';
-  if (isolation === 'shared') return `shared-${worker}`;
-  const [actor] = actors;
-  return (actor === undefined ? undefined : known.get(actor)?.name) ?? `idle-${worker}`;
-}
-
 /** A worker that did not answer: the kernel knows whether it could have. */
-function whySilent({ pid, actors }: ObservedWorker, known: ReadonlyMap<number, ActorInfo>): Silent['why'] {
+function whySilent({ pid, health, actors }: ObservedWorker, known: ReadonlyMap<number, ActorInfo>): Silent['why'] {
+  if (health !== 'ok') return health;
   if (pid === undefined) return 'silent';
   const state = os.processState(pid);
   if (state === undefined || state === 'Z' || state === 'X') return 'ended';

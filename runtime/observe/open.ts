@@ -3,7 +3,6 @@ import { randomBytes } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { RuntimeFailure } from '../api/errors.ts';
-import type { ActorInfo } from '../api/types.ts';
 import { type Listener, socketPath } from '../wire/index.ts';
 import type { EventLog } from './events.ts';
 import type { MetricsListener } from './http.ts';
@@ -61,16 +60,4 @@ export async function openObservatory(options: OpenOptions): Promise<OpenObserva
   // Last: from here on commands find the run.
   writeFileSync(join(folder, ABOUT_FILE), `${JSON.stringify(aboutThisRun())}\n`, { mode: 0o600, flag: 'wx' });
   return { observatory, metricsPort: metrics?.port, close };
-}
-
-/** Every change of an actor as an event. */
-export function actorEvent(events: EventLog, { name, kind, incarnation, state, health, pid, restarts, cause }: ActorInfo): void {
-  events.add('actor', name, state, {
-    kind,
-    incarnation,
-    ...(pid === undefined ? {} : { pid }),
-    ...(restarts > 0 ? { restarts } : {}),
-    ...(health === 'ok' ? {} : { health }),
-    ...(cause === undefined || state === 'alive' ? {} : { cause }),
-  });
 }
