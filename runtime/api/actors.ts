@@ -153,7 +153,7 @@ export function currentActor<T = object>(): CurrentActor<T> {
     kind: actor.kind,
     incarnation: actor.incarnation,
     threads: actor.threads,
-    gpuIds: [],
+    gpuIds: actor.gpuIds,
     self: makeHandle(session().client(actor.id, actor.name), actor.kind, actor) as unknown as ActorHandle<T>,
     signal,
     checkpoint: () => actor.checkpoint(),

@@ -58,8 +58,8 @@ export class WorkerLife {
     return this.#birth.isolation !== 'shared';
   }
 
-  async #start({ spec, incarnation, checkpoint }: Extract<FromAgent, { t: 'start' }>): Promise<void> {
-    const host = new ActorHost(spec, incarnation);
+  async #start({ spec, incarnation, gpus, checkpoint }: Extract<FromAgent, { t: 'start' }>): Promise<void> {
+    const host = new ActorHost(spec, incarnation, gpus);
     this.#session.hosts.set(spec.actor, host);
     if (this.#alone) setResident(host.scope);
     try {

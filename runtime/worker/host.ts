@@ -22,6 +22,7 @@ interface Method extends MethodCounts {
 export class ActorHost implements ScopeActor {
   readonly spec: ActorSpec;
   readonly incarnation: number;
+  readonly gpuIds: readonly number[];
   readonly scope: Scope = new ActorScope(this);
   #instance: object | undefined;
   #methods: Map<string, Method> | undefined;
@@ -41,8 +42,9 @@ export class ActorHost implements ScopeActor {
   readonly #shared: boolean;
   #idle: (() => void) | undefined;
 
-  constructor(spec: ActorSpec, incarnation: number) {
+  constructor(spec: ActorSpec, incarnation: number, gpuIds: readonly number[]) {
     this.spec = spec;
+    this.gpuIds = gpuIds;
     this.incarnation = incarnation;
     this.#shared = spec.isolation === 'shared';
     this.#lane = new Lane('', spec.maxConcurrency);

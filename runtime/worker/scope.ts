@@ -19,6 +19,7 @@ export interface ScopeActor {
   readonly id: number;
   readonly incarnation: number;
   readonly threads: number;
+  readonly gpuIds: readonly number[];
   readonly methods: readonly string[];
   readonly streams: readonly string[];
   /** Aborts when the incarnation is stopped. */
