@@ -46,8 +46,10 @@ export interface Step {
   effects: ActorEffect[];
 }
 
+const NONE: readonly number[] = [];
+
 export function born(policy: RestartPolicy): Step {
-  const life: Life = { status: 'starting', incarnation: 1, restarts: 0, recent: [], intent: undefined, failed: false, policy };
+  const life: Life = { status: 'starting', incarnation: 1, restarts: 0, recent: NONE, intent: undefined, failed: false, policy };
   return { life, effects: [{ type: 'start', incarnation: 1 }, { type: 'announce' }] };
 }
 

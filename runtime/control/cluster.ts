@@ -87,7 +87,7 @@ export class Cluster implements ClusterFace {
   }
 
   named(name: string): ActorId | undefined {
-    return this.#state.names.get(name)?.at(-1)?.id;
+    return this.#state.names.get(name)?.id;
   }
 
   *actors(): IterableIterator<ActorView> {

@@ -2,7 +2,6 @@
 import { fromAmount, type Needs, needsToResources, sumOf } from './amounts.ts';
 import type { ActorId, Explanation, GroupId, LeaseId, NodeReason, Verdict } from './cluster-types.ts';
 import { EVERY_NODE, type Selector, unmet } from './labels.ts';
-import { waitsForName } from './lives.ts';
 import type { NodeRecord } from './nodes.ts';
 import type { Pool } from './pool.ts';
 import type { BundleRecord, GroupRecord, Seeker, State } from './state.ts';
@@ -29,9 +28,8 @@ function explainSeeker(state: State, seeker: Seeker): Explanation {
   const name = isActor ? `actor ${seeker.name}` : `lease ${seeker.id}`;
   const now: Explanation['state'] = isActor ? actorState(seeker) : seeker.holding === undefined ? 'waiting' : 'granted';
   const answer = { subject, state: now, feasible: true, ahead: 0, asks: [] };
-  if (isActor && now === 'pending' && waitsForName(state, seeker)) {
-    const holder = state.names.get(seeker.name)![0]!;
-    return { ...answer, text: `${name} waits for actor ${holder.id}, which had its name, to end.` };
+  if (isActor && now === 'pending' && seeker.before !== undefined) {
+    return { ...answer, text: `${name} waits for actor ${seeker.before.id}, which had its name, to end.` };
   }
   if (seeker.ticket === undefined) {
     const on = seeker.holding === undefined ? '' : ` on node ${seeker.holding.node.node}`;

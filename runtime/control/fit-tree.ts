@@ -152,7 +152,8 @@ export class FitTree {
   find(needs: Needs, order: Order, k: number, accept: (node: NodeRecord) => boolean): NodeRecord[] {
     const columns = this.#live === 0 ? undefined : this.#columns(needs);
     if (columns === undefined || !this.#mayFit(1, needs, columns, order === 'pack')) return [];
-    return order === 'pack' ? this.#inOrder(needs, columns, k, accept) : this.#byScore(needs, columns, k, accept);
+    if (order === 'pack') return this.#inOrder(needs, columns, k, accept);
+    return k === 1 ? this.#best(needs, columns, accept) : this.#byScore(needs, columns, k, accept);
   }
 
   #inOrder(needs: Needs, columns: readonly number[], k: number, accept: (node: NodeRecord) => boolean): NodeRecord[] {
@@ -168,6 +169,30 @@ export class FitTree {
       }
     }
     return found;
+  }
+
+  /** byScore for one, without a heap: the better half first, the other only if it may hold something better. */
+  #best(needs: Needs, columns: readonly number[], accept: (node: NodeRecord) => boolean): NodeRecord[] {
+    const least = this.#least;
+    let found: NodeRecord | undefined;
+    let foundAt = 0;
+    const stack = [1];
+    while (stack.length > 0) {
+      const at = stack.pop()!;
+      if (found !== undefined && (least[at]! > least[foundAt]! || (least[at] === least[foundAt] && this.#first(at) > foundAt))) continue;
+      if (!this.#mayFit(at, needs, columns, false)) continue;
+      if (at < this.#capacity) {
+        const right = least[2 * at + 1]! < least[2 * at]!;
+        if (right) stack.push(2 * at, 2 * at + 1);
+        else stack.push(2 * at + 1, 2 * at);
+      } else {
+        const node = this.#nodes[at - this.#capacity]!;
+        if (!accept(node)) continue;
+        found = node;
+        foundAt = at;
+      }
+    }
+    return found === undefined ? [] : [found];
   }
 
   #byScore(needs: Needs, columns: readonly number[], k: number, accept: (node: NodeRecord) => boolean): NodeRecord[] {

@@ -4,7 +4,7 @@
 // if possible, else as few on one node as a greedy choice gives.
 import { sumOf } from './amounts.ts';
 import { matches } from './labels.ts';
-import type { NodeRecord } from './nodes.ts';
+import { moveIn, moveOut, type NodeRecord } from './nodes.ts';
 import type { BundleRecord, GroupRecord, State } from './state.ts';
 
 /** Orders that PACK and SPREAD try when a bundle finds no room: each time that bundle goes first. */
@@ -53,7 +53,7 @@ function book(state: State, bundle: BundleRecord, node: NodeRecord): boolean {
   if (!fits(bundle, node)) return false;
   bundle.gpus = node.pool.take(bundle.needs)!;
   bundle.node = node;
-  node.tenants.add(bundle);
+  moveIn(node, bundle);
   state.nodes.update(node);
   return true;
 }
@@ -63,7 +63,7 @@ export function unbook(state: State, bundle: BundleRecord): void {
   const { node } = bundle;
   if (node === undefined) return;
   node.pool.give(bundle.needs, bundle.gpus);
-  node.tenants.delete(bundle);
+  moveOut(node, bundle);
   bundle.node = undefined;
   bundle.gpus = [];
   bundle.pool = undefined;

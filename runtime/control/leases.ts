@@ -23,6 +23,8 @@ export function lease(state: State, event: Lease): void {
     owner: event.owner,
     near: event.near,
     holding: undefined,
+    tenantAt: 0,
+    ownedAt: 0,
     ticket: undefined,
   };
   state.leases.set(record.id, record);

@@ -8,8 +8,7 @@ import { dequeue, enqueue, isWaiting } from './waiting.ts';
 
 export function spawn(state: State, event: Spawn): void {
   if (state.actors.has(event.actor)) return;
-  const line = state.names.get(event.name);
-  const holder = line?.at(-1);
+  const holder = state.names.get(event.name);
   if (holder !== undefined && !isEnding(holder)) {
     refuse(state, event, holder);
     return;
@@ -28,14 +27,17 @@ export function spawn(state: State, event: Spawn): void {
     near: event.near,
     life,
     holding: undefined,
+    tenantAt: 0,
+    ownedAt: 0,
     ticket: undefined,
+    before: undefined,
+    after: undefined,
     delayMs: 0,
     why: undefined,
     because: undefined,
   };
   state.actors.set(actor.id, actor);
-  if (line === undefined) state.names.set(actor.name, [actor]);
-  else line.push(actor);
+  state.takeName(actor);
   state.own(owner, actor);
   const { group } = event.request;
   const place = group === undefined ? undefined : state.groups.get(group);
@@ -56,11 +58,6 @@ function refuse(state: State, event: Spawn, holder: ActorRecord): void {
 /** Being ended for good: whoever wants its name gets it, and waits for the end. */
 export function isEnding(actor: ActorRecord): boolean {
   return actor.life.status === 'stopping' && actor.life.intent === 'kill';
-}
-
-/** Another actor of the same name has yet to die. */
-export function waitsForName(state: State, actor: ActorRecord): boolean {
-  return state.names.get(actor.name)?.[0] !== actor;
 }
 
 export function started(state: State, event: Started): void {
@@ -146,7 +143,8 @@ function perform(state: State, actor: ActorRecord, effect: ReturnType<typeof adv
 
 /** Looks for a place; those of its shape that have waited longer come first. */
 function seek(state: State, actor: ActorRecord): void {
-  if (waitsForName(state, actor)) return;
+  // Another actor of the same name has yet to die.
+  if (actor.before !== undefined) return;
   if (isWaiting(actor.shape) || !tryStart(state, actor)) enqueue(state, actor);
 }
 
@@ -171,17 +169,14 @@ function bury(state: State, actor: ActorRecord): void {
   state.disown(actor.owner, actor);
   if (actor.shape.request.group !== undefined) state.groups.get(actor.shape.request.group)?.drawers.delete(actor);
   state.leaveShape(actor.shape);
-  const line = state.names.get(actor.name)!;
-  const wasFirst = line[0] === actor;
-  line.splice(line.indexOf(actor), 1);
-  if (line.length === 0) state.names.delete(actor.name);
+  const heir = actor.after;
+  state.leaveName(actor);
   const forgotten = rememberIn(state.dead, actor, state.remember);
   if (forgotten !== undefined) {
     state.actors.delete(forgotten.id);
     state.emit({ type: 'forget', actor: forgotten.id });
   }
-  const heir = wasFirst ? line[0] : undefined;
-  if (heir !== undefined && heir.life.status === 'starting') {
+  if (heir !== undefined && heir.before === undefined && heir.life.status === 'starting') {
     seek(state, heir);
     state.emit({ type: 'announce', actor: heir.id });
   }

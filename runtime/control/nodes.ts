@@ -19,8 +19,8 @@ export interface NodeRecord {
   /** Key of the tree that it is in. */
   readonly family: string;
   draining: boolean;
-  /** Actors and leases placed on it, bundles held on it. */
-  readonly tenants: Set<Tenant>;
+  /** Actors and leases placed on it, bundles held on it, in no order. */
+  readonly tenants: Tenant[];
   /** Utilisation in steps of 1/10000, ties broken by the number of tenants. Kept by Nodes.update(). */
   score: number;
 }
@@ -28,6 +28,19 @@ export interface NodeRecord {
 /** Whatever is placed on a node. */
 export interface Tenant {
   readonly kind: 'actor' | 'lease' | 'bundle';
+  /** Its index among the tenants of its node. */
+  tenantAt: number;
+}
+
+export function moveIn(node: NodeRecord, tenant: Tenant): void {
+  tenant.tenantAt = node.tenants.push(tenant) - 1;
+}
+
+export function moveOut(node: NodeRecord, tenant: Tenant): void {
+  const last = node.tenants.pop()!;
+  if (last === tenant) return;
+  node.tenants[tenant.tenantAt] = last;
+  last.tenantAt = tenant.tenantAt;
 }
 
 export interface Query {
@@ -117,7 +130,7 @@ export class Nodes {
       pool,
       family: familyOf(pool),
       draining: false,
-      tenants: new Set(),
+      tenants: [],
       score: 0,
     };
     this.#byId.set(node, record);
@@ -146,7 +159,7 @@ export class Nodes {
 
   /** After any change of its pool or its tenants. */
   update(record: NodeRecord): void {
-    record.score = Math.round(record.pool.utilisation() * STEPS) * COUNT_STEPS + Math.min(record.tenants.size, COUNT_STEPS - 1);
+    record.score = Math.round(record.pool.utilisation() * STEPS) * COUNT_STEPS + Math.min(record.tenants.length, COUNT_STEPS - 1);
     if (record.draining) return;
     this.#every.families.get(record.family)?.update(record);
     for (const view of this.#views.values()) view.families.get(record.family)?.update(record);

@@ -5,7 +5,7 @@
 import type { Needs } from './amounts.ts';
 import type { Order } from './fit-tree.ts';
 import { matches } from './labels.ts';
-import type { NodeRecord } from './nodes.ts';
+import { moveIn, moveOut, type NodeRecord } from './nodes.ts';
 import type { BundleRecord, Holding, Seeker, Shape, State } from './state.ts';
 
 const TOP_SHARE = 0.2;
@@ -91,7 +91,7 @@ export function takeRoom(state: State, seeker: Seeker): Holding | undefined {
 export function hold(state: State, seeker: Seeker, holding: Holding): void {
   seeker.holding = holding;
   if (holding.bundle !== undefined) holding.bundle.users++;
-  holding.node.tenants.add(seeker);
+  moveIn(holding.node, seeker);
   state.nodes.update(holding.node);
 }
 
@@ -101,7 +101,7 @@ export function giveBack(state: State, seeker: Seeker): void {
   const { node, bundle, gpus } = holding;
   seeker.holding = undefined;
   (bundle?.pool ?? node.pool).give(shape.needs, gpus);
-  node.tenants.delete(seeker);
+  moveOut(node, seeker);
   if (bundle === undefined) state.freedNodes.add(node);
   else {
     state.freedGroups.add(bundle.group);

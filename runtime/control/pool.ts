@@ -12,6 +12,8 @@ interface Device {
 /** [number of the GPU, steps of it] */
 export type TakenGpu = readonly [id: number, amount: number];
 
+const NO_GPUS: readonly TakenGpu[] = [];
+
 export class Pool {
   /** Sorted. */
   readonly names: readonly string[];
@@ -44,7 +46,7 @@ export class Pool {
   }
 
   /** The GPUs that it got, or undefined, and then nothing has changed. */
-  take(needs: Needs): TakenGpu[] | undefined {
+  take(needs: Needs): readonly TakenGpu[] | undefined {
     if (!this.fits(needs)) return undefined;
     const gpus = this.#devicesFor(needs, (device) => device.free)!;
     this.retake(needs, gpus);
@@ -66,8 +68,8 @@ export class Pool {
   }
 
   /** The part goes to the fullest device that has room, so that whole ones stay whole; whole ones by lowest number. */
-  #devicesFor(needs: Needs, room: (device: Device) => number): TakenGpu[] | undefined {
-    if (needs.whole === 0 && needs.part === 0) return [];
+  #devicesFor(needs: Needs, room: (device: Device) => number): readonly TakenGpu[] | undefined {
+    if (needs.whole === 0 && needs.part === 0) return NO_GPUS;
     let shared: Device | undefined;
     if (needs.part > 0) {
       for (const device of this.devices) {

@@ -4,6 +4,7 @@ import type { Life } from './actor.ts';
 import type { ClusterSnapshot, GroupState, LeaseId, OwnerId, Strategy, TerminateReason } from './cluster-types.ts';
 import { newBundle } from './groups.ts';
 import type { ResourceRequest } from './messages.ts';
+import { moveIn } from './nodes.ts';
 import { hold } from './placement.ts';
 import { Pool, type TakenGpu } from './pool.ts';
 import type { ActorRecord, GroupRecord, Holding, LeaseRecord, Seeker, Shape, State } from './state.ts';
@@ -228,6 +229,7 @@ function restoreGroup(state: State, saved: SavedGroup): void {
     delayMs: undefined,
     seq: undefined,
     because: undefined,
+    ownedAt: 0,
     ...rest,
     awaiting: new Set(awaiting),
     refused: new Set(refused),
@@ -243,7 +245,7 @@ function restoreGroup(state: State, saved: SavedGroup): void {
     bundle.node = node;
     bundle.gpus = gpus;
     node.pool.retake(bundle.needs, gpus);
-    node.tenants.add(bundle);
+    moveIn(node, bundle);
     state.nodes.update(node);
     if (committed) bundle.pool = new Pool(bundle.needs.names, bundle.needs.amounts, gpus);
   });
@@ -274,7 +276,11 @@ function restoreActor(state: State, saved: SavedActor, shape: Shape, dead: boole
     shape,
     life: lifeOf(saved.life),
     holding: undefined,
+    tenantAt: 0,
+    ownedAt: 0,
     ticket: undefined,
+    before: undefined,
+    after: undefined,
   };
   state.actors.set(actor.id, actor);
   if (dead) {
@@ -282,9 +288,7 @@ function restoreActor(state: State, saved: SavedActor, shape: Shape, dead: boole
     return actor;
   }
   state.own(actor.owner, actor);
-  const line = state.names.get(actor.name);
-  if (line === undefined) state.names.set(actor.name, [actor]);
-  else line.push(actor);
+  state.takeName(actor);
   restoreSeeker(state, actor, holding);
   return actor;
 }
@@ -303,6 +307,8 @@ function restoreLease(state: State, saved: SavedLease, shape: Shape): LeaseRecor
     owner: saved.owner,
     near: saved.near,
     holding: undefined,
+    tenantAt: 0,
+    ownedAt: 0,
     ticket: undefined,
   };
   state.leases.set(lease.id, lease);

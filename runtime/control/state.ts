@@ -50,7 +50,12 @@ export interface ActorRecord {
   readonly near: string | undefined;
   life: Life;
   holding: Holding | undefined;
+  tenantAt: number;
+  ownedAt: number;
   ticket: Ticket | undefined;
+  /** Who has its name and has yet to die, and who gets it next. */
+  before: ActorRecord | undefined;
+  after: ActorRecord | undefined;
   /** Of the wait before the next start. */
   delayMs: number;
   /** Why it is being ended. */
@@ -66,6 +71,8 @@ export interface LeaseRecord {
   readonly owner: OwnerId;
   readonly near: string | undefined;
   holding: Holding | undefined;
+  tenantAt: number;
+  ownedAt: number;
   ticket: Ticket | undefined;
 }
 
@@ -82,6 +89,7 @@ export interface BundleRecord {
   /** Undefined: not placed. */
   node: NodeRecord | undefined;
   gpus: readonly TakenGpu[];
+  tenantAt: number;
   /** The attempt that placed it. */
   attempt: number;
   /** What actors and leases take from; undefined until it is committed. */
@@ -99,6 +107,7 @@ export interface GroupRecord {
   readonly bundles: BundleRecord[];
   readonly lifetime: 'owned' | 'detached';
   readonly owner: OwnerId | undefined;
+  ownedAt: number;
   state: GroupState;
   /** It was created once: what it lost is placed again. */
   complete: boolean;
@@ -123,9 +132,10 @@ export class State {
   readonly actors = new Map<ActorId, ActorRecord>();
   readonly groups = new Map<GroupId, GroupRecord>();
   readonly leases = new Map<LeaseId, LeaseRecord>();
-  /** By name: who holds it, then those that get it next; the last one is whom the name means. */
-  readonly names = new Map<string, ActorRecord[]>();
-  readonly owned = new Map<OwnerId, Set<Seeker | GroupRecord>>();
+  /** Whom a name means: of those that are not dead and have it, the last. */
+  readonly names = new Map<string, ActorRecord>();
+  /** In no order; a record knows its index. */
+  readonly owned = new Map<OwnerId, (Seeker | GroupRecord)[]>();
   readonly shapes = new Map<string, Shape>();
 
   /** Remembered ends, oldest first. */
@@ -207,14 +217,41 @@ export class State {
   own(owner: OwnerId | undefined, record: Seeker | GroupRecord): void {
     if (owner === undefined) return;
     const owned = this.owned.get(owner);
-    if (owned === undefined) this.owned.set(owner, new Set([record]));
-    else owned.add(record);
+    if (owned !== undefined) record.ownedAt = owned.push(record) - 1;
+    else {
+      record.ownedAt = 0;
+      this.owned.set(owner, [record]);
+    }
   }
 
   disown(owner: OwnerId | undefined, record: Seeker | GroupRecord): void {
-    if (owner === undefined) return;
-    const owned = this.owned.get(owner);
-    if (owned?.delete(record) && owned.size === 0) this.owned.delete(owner);
+    const owned = owner === undefined ? undefined : this.owned.get(owner);
+    if (owner === undefined || owned?.[record.ownedAt] !== record) return;
+    const last = owned.pop()!;
+    if (owned.length === 0) this.owned.delete(owner);
+    if (last === record) return;
+    owned[record.ownedAt] = last;
+    last.ownedAt = record.ownedAt;
+  }
+
+  // --- names
+
+  /** Stands in line for its name, behind those that have yet to die. */
+  takeName(actor: ActorRecord): void {
+    const before = this.names.get(actor.name);
+    actor.before = before;
+    if (before !== undefined) before.after = actor;
+    this.names.set(actor.name, actor);
+  }
+
+  leaveName(actor: ActorRecord): void {
+    const { before, after, name } = actor;
+    if (after !== undefined) after.before = before;
+    else if (before !== undefined) this.names.set(name, before);
+    else this.names.delete(name);
+    if (before !== undefined) before.after = after;
+    actor.before = undefined;
+    actor.after = undefined;
   }
 }
 
@@ -227,12 +264,16 @@ export function rememberIn<T>(set: Set<T>, value: T, limit: number): T | undefin
   return oldest;
 }
 
-function sorted(values: Readonly<Record<string, unknown>>): string {
+/** Lengths go before texts, so that no two records have the same. */
+function sorted(values: Readonly<Record<string, number | string>>): string {
   const keys = Object.keys(values);
   if (keys.length === 0) return '';
   if (keys.length > 1) keys.sort();
   let text = '';
-  for (const key of keys) text += `${JSON.stringify(key)}:${JSON.stringify(values[key])},`;
+  for (const key of keys) {
+    const value = String(values[key]);
+    text += `${key.length}:${key}${value.length}:${value}`;
+  }
   return text;
 }
 

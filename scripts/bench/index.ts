@@ -1,11 +1,12 @@
 // `sinkflex bench <suite>`: measures rows against rivals in the same run. `--json`: one object a line.
 import { Command } from 'commander';
 import { CommandError } from '../errors.ts';
+import { controlSuite } from './control.ts';
 import { pipelineSuite } from './pipeline.ts';
 import { printRows, type Row, type Skip, type Suite } from './rows.ts';
 import { runtimeSuite } from './runtime.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { pipeline: pipelineSuite, runtime: runtimeSuite };
+const SUITES: Readonly<Record<string, Suite>> = { control: controlSuite, pipeline: pipelineSuite, runtime: runtimeSuite };
 
 interface BenchOptions {
   peers?: boolean;
