@@ -5,5 +5,6 @@ export * from './language/index.ts';
 export * from './pipeline/index.ts';
 export * from './reference/index.ts';
 export * from './rollout/index.ts';
+export * from './serving/index.ts';
 export * from './trainer/index.ts';
 export * from './trajectory/index.ts';

@@ -122,7 +122,9 @@ interface NativeEngine {
     topK: number,
     topP: number,
     key: Float64Array,
+    streamed: boolean,
   ): Promise<GenerateResult>;
+  onTokens(listener: (slots: Int32Array, tokens: Int32Array, logprobs: Float32Array, versions: Int32Array) => void): void;
   resetSequence(slot: number): void;
   abortSequence(slot: number): void;
   freeze(frozen: boolean): void;
@@ -138,6 +140,13 @@ interface NativeEngine {
 }
 
 const native = addon as unknown as { Engine: new (segment: object, config: object, layout: object, options: object) => NativeEngine };
+
+/** One token as it is drawn. */
+export interface DrawnToken {
+  token: number;
+  logprob: number;
+  version: number;
+}
 
 interface OpenSequence {
   slot: number;
@@ -163,6 +172,9 @@ export class Engine {
   #waiting: { resolve(sequence: number): void; reject(e: unknown): void }[] = [];
   #next = 0;
   #disposed = false;
+  /** Slot -> who hears the tokens that are drawn in it. */
+  #listening = false;
+  readonly #listeners = new Map<number, (drawn: DrawnToken) => void>();
 
   constructor(o: EngineOptions) {
     const { threads = 1, maxSequences = 64, maxSequenceTokens = 1024, prefillRows = 256 } = o;
@@ -198,8 +210,11 @@ export class Engine {
     return sequence;
   }
 
-  /** Reads `tokens` and draws up to maxNewTokens. One request a sequence at a time; other sequences are batched with it. */
-  async generate(sequence: number, r: GenerateRequest): Promise<GenerateResult> {
+  /**
+   * Reads `tokens` and draws up to maxNewTokens. One request a sequence at a time; other sequences are batched with it. `onToken` hears
+   * every token as soon as its step is done (tokens of one step, whatever their sequence, in one turn of the loop); what it throws rejects.
+   */
+  async generate(sequence: number, r: GenerateRequest, onToken?: (drawn: DrawnToken) => void): Promise<GenerateResult> {
     const open = this.#sequences.get(sequence);
     if (this.#disposed) throw disposed();
     if (!open || open.closing)
@@ -209,15 +224,48 @@ export class Engine {
     }
     const stops = Int32Array.from(r.stopTokens);
     const result = callNative(() =>
-      this.#native.generate(open.slot, r.tokens, r.maxNewTokens, stops, r.temperature, r.topK ?? 0, r.topP ?? 1, Float64Array.from(r.key)),
+      this.#native.generate(open.slot, r.tokens, r.maxNewTokens, stops, r.temperature, r.topK ?? 0, r.topP ?? 1, Float64Array.from(r.key), onToken !== undefined),
     );
     open.busy = true;
+    let failure: { error: unknown } | undefined;
+    if (onToken !== undefined) {
+      this.#listen();
+      this.#listeners.set(open.slot, (drawn) => {
+        if (failure !== undefined) return;
+        try {
+          onToken(drawn);
+        } catch (error) {
+          failure = { error };
+          this.#native.abortSequence(open.slot);
+        }
+      });
+    }
     try {
-      return await awaitNative(result);
+      const generated = await awaitNative(result);
+      if (failure !== undefined) throw failure.error;
+      return generated;
     } finally {
+      this.#listeners.delete(open.slot);
       open.busy = false;
       if (open.closing) this.#release(sequence, open);
     }
+  }
+
+  #listen(): void {
+    if (this.#listening) return;
+    this.#listening = true;
+    // Not `this`: the engine's native half holds the function, and would keep an engine that nobody refers to.
+    const listeners = this.#listeners;
+    this.#native.onTokens((slots, tokens, logprobs, versions) => {
+      for (let i = 0; i < slots.length; i++)
+        listeners.get(slots[i]!)?.({ token: tokens[i]!, logprob: logprobs[i]!, version: versions[i]! });
+    });
+  }
+
+  /** Ends the request under way as 'aborted', with the tokens drawn so far; the sequence stays open and goes on from there. */
+  abort(sequence: number): void {
+    const open = this.#sequences.get(sequence);
+    if (open?.busy) this.#native.abortSequence(open.slot);
   }
 
   /** Gives the cache back. What generates in it ends as 'aborted' with the tokens drawn so far. Closing twice does nothing. */

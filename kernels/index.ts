@@ -23,6 +23,7 @@ export {
   type Reduction,
 } from './collective.ts';
 export {
+  type DrawnToken,
   Engine,
   type EngineOptions,
   type EngineStats,

@@ -7,12 +7,14 @@ import { benchCommand } from './bench/index.ts';
 import { doctorCommand } from './doctor.ts';
 import { explain } from './errors.ts';
 import { evaluateCommand } from './evaluate.ts';
+import { generateCommand } from './generate.ts';
 import { headCommand } from './head.ts';
 import { launchCommand } from './launch.ts';
 import { listCommand, summaryCommand } from './observe/lists.ts';
 import { logsCommand } from './observe/logs.ts';
 import { metricsCommand, statusCommand } from './observe/status.ts';
 import { packageRoot } from './package-root.ts';
+import { serveCommand } from './serve.ts';
 import { studyCommand } from './study.ts';
 
 /** Runs the words of a command line (without node and script); the exit code. */
@@ -41,7 +43,8 @@ function program(): Command {
     .exitOverride();
   const running = [headCommand(), agentCommand()];
   const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), metricsCommand()];
-  for (const command of [launchCommand(), evaluateCommand(), studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
+  const models = [launchCommand(), evaluateCommand(), generateCommand(), serveCommand()];
+  for (const command of [...models, studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
     // A flag of the whole program may stand after the subcommand too.
     command.option('--debug', 'show where an error happened').exitOverride();
     command.showHelpAfterError(`(sinkflex ${command.name()} --help explains it)`);

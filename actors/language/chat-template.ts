@@ -5,10 +5,12 @@ import { ActorsError } from '../errors.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
 export class ChatTemplate {
+  readonly source: string;
   readonly #template: Template;
   readonly #variables: Record<string, unknown>;
 
   constructor(source: string, variables: Record<string, unknown> = {}) {
+    this.source = source;
     this.#variables = variables;
     try {
       this.#template = new Template(source);
@@ -29,10 +31,19 @@ export class ChatTemplate {
   }
 
   render(messages: readonly Message[], o: { generationPrompt: boolean; tools?: readonly unknown[] }): string {
+    return this.renderRaw(messages.map(asTemplateMessage), o);
+  }
+
+  /** Messages in OpenAI's shape, handed to the template as they are; `variables` are the template's own (`enable_thinking`, ...). */
+  renderRaw(
+    messages: readonly Record<string, unknown>[],
+    o: { generationPrompt: boolean; tools?: readonly unknown[]; variables?: Record<string, unknown> },
+  ): string {
     try {
       return this.#template.render({
         ...this.#variables,
-        messages: messages.map(asTemplateMessage),
+        ...o.variables,
+        messages: [...messages],
         add_generation_prompt: o.generationPrompt,
         ...(o.tools ? { tools: o.tools } : {}),
       });

@@ -3,5 +3,7 @@ export { Chat, type EpisodeIds } from './chat.ts';
 export { ChatTemplate } from './chat-template.ts';
 export { Conversation, episodeIds } from './conversation.ts';
 export { type WordFormat, type WordParameter, wordParser } from './parse.ts';
+export { TextStream } from './text-stream.ts';
 export { Tokenizer, type TokenizerFiles } from './tokenizer.ts';
+export { type ParsedTurn, parseToolCalls, type ToolCallFormat, toolCallFormatOf } from './tool-calls.ts';
 export { renderTranscript, type TranscriptNotes } from './transcript.ts';

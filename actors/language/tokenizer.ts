@@ -1,5 +1,5 @@
 /** A Hugging Face tokenizer folder: tokenizer.json and tokenizer_config.json, encoded and decoded by @huggingface/tokenizers. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { ActorsError } from '../errors.ts';
@@ -37,7 +37,11 @@ export class Tokenizer {
   }
 
   static load(folder: string): Tokenizer {
-    return new Tokenizer({ tokenizer: readJson(folder, 'tokenizer.json'), tokenizerConfig: readJson(folder, 'tokenizer_config.json') });
+    const tokenizerConfig = readJson(folder, 'tokenizer_config.json');
+    // Newer folders keep the template in a file of its own.
+    const template = join(folder, 'chat_template.jinja');
+    if (tokenizerConfig.chat_template === undefined && existsSync(template)) tokenizerConfig.chat_template = readFileSync(template, 'utf8');
+    return new Tokenizer({ tokenizer: readJson(folder, 'tokenizer.json'), tokenizerConfig });
   }
 
   /** Writes the two files, so that transformers opens the folder with AutoTokenizer. */

@@ -95,6 +95,7 @@ Napi::Function EngineWrap::Define(Napi::Env env) {
                          InstanceMethod<&EngineWrap::Generate>("generate"),
                          InstanceMethod<&EngineWrap::ResetSequence>("resetSequence"),
                          InstanceMethod<&EngineWrap::AbortSequence>("abortSequence"),
+                         InstanceMethod<&EngineWrap::OnTokens>("onTokens"),
                          InstanceMethod<&EngineWrap::Freeze>("freeze"),
                          InstanceMethod<&EngineWrap::Forward>("forward"),
                          InstanceMethod<&EngineWrap::Backward>("backward"),

@@ -34,7 +34,9 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   Napi::Value Generate(const Napi::CallbackInfo& info);
   void ResetSequence(const Napi::CallbackInfo& info);
   void AbortSequence(const Napi::CallbackInfo& info);
+  void OnTokens(const Napi::CallbackInfo& info);
   void Freeze(const Napi::CallbackInfo& info);
+  void TellTokens(Napi::Env env);
   void SettleGenerations(Napi::Env env);
   // passes (engine_passes.cpp)
   Napi::Value Forward(const Napi::CallbackInfo& info);
@@ -87,6 +89,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   std::unordered_map<uint64_t, Pending> pending_;
   uint64_t next_ticket_ = 1;
   int64_t open_tasks_ = 0;
+  Napi::FunctionReference listener_;  // of streamed tokens; must not throw
   bool held_ = false, disposed_ = false, torn_down_ = false;
   napi_threadsafe_function announcer_ = nullptr;
   std::thread stopper_;  // dispose() joins the threads away from the loop

@@ -1,4 +1,5 @@
-// Generation: requests go to the scheduler, results come back as typed arrays, all of one step in one callback.
+// Generation: requests go to the scheduler, results come back as typed arrays, all of one step in one callback; so do
+// the tokens of streamed requests while they are drawn.
 #include "arguments.h"
 #include "engine.h"
 
@@ -29,7 +30,7 @@ const char* name_of(StopReason reason) {
 }  // namespace
 
 // generate(slot, tokens, maxNewTokens, stopTokens: Int32Array, temperature, topK, topP, key: Uint32 x 4 as
-// Float64Array)
+// Float64Array, streamed)
 Napi::Value EngineWrap::Generate(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
@@ -61,6 +62,7 @@ Napi::Value EngineWrap::Generate(const Napi::CallbackInfo& info) {
         throw bad_argument("key[" + std::to_string(i) + "]", "an integer from 0 to 2^32 - 1");
       g->sample.key[i] = static_cast<uint32_t>(key.data[i]);
     }
+    g->streamed = boolean_of(info[8], "streamed");
     Scheduler& scheduler = NeedScheduler();
     const auto deferred = Napi::Promise::Deferred::New(env);
     g->ticket = Open({deferred, {}, {}});
@@ -90,8 +92,30 @@ void EngineWrap::Freeze(const Napi::CallbackInfo& info) {
   });
 }
 
+// onTokens(listener: (slots: Int32Array, tokens: Int32Array, logprobs: Float32Array, versions: Int32Array) => void)
+void EngineWrap::OnTokens(const Napi::CallbackInfo& info) {
+  guard(info.Env(), [&] {
+    if (!info[0].IsFunction()) throw bad_argument("listener", "a function");
+    listener_ = Napi::Persistent(info[0].As<Napi::Function>());
+  });
+}
+
+void EngineWrap::TellTokens(Napi::Env env) {
+  std::vector<Drawn> drawn;
+  scheduler_->take_drawn(&drawn);
+  if (drawn.empty() || listener_.IsEmpty()) return;
+  const auto column = [&]<typename T>(T Drawn::* member) {
+    std::vector<T> values;
+    values.reserve(drawn.size());
+    for (const Drawn& d : drawn) values.push_back(d.*member);
+    return copied(env, values);
+  };
+  listener_.Call({column(&Drawn::sequence), column(&Drawn::token), column(&Drawn::logprob), column(&Drawn::version)});
+}
+
 void EngineWrap::SettleGenerations(Napi::Env env) {
   if (!scheduler_) return;
+  TellTokens(env);
   Scheduler::Finished finished;
   scheduler_->take_finished(&finished);
   for (const auto& g : finished) {

@@ -44,8 +44,8 @@ std::shared_ptr<VersionedSegment> VersionedSegment::create(const SegmentOptions&
   const auto bad = [](const std::string& message) { return Error("SINKFLEX_BAD_ARGUMENT", message); };
   if (options.slot_bytes == 0 || options.slot_bytes > (uint64_t{1} << 46))
     throw bad("slotBytes must be from 1 to 2^46");
-  if (options.slots < 2 || options.slots > options.max_slots || options.max_slots > kSlotLimit) {
-    throw bad("slots must be at least 2 and at most maxSlots, and maxSlots at most " + std::to_string(kSlotLimit) +
+  if (options.slots < 1 || options.slots > options.max_slots || options.max_slots > kSlotLimit) {
+    throw bad("slots must be at least 1 and at most maxSlots, and maxSlots at most " + std::to_string(kSlotLimit) +
               "; got " + std::to_string(options.slots) + " and " + std::to_string(options.max_slots));
   }
   if (options.readers < 1 || options.readers > kReaderLimit) {

@@ -67,6 +67,11 @@ void Scheduler::abort(int32_t sequence) {
   if (wake) wake_.notify_one();
 }
 
+void Scheduler::take_drawn(std::vector<Drawn>* into) {
+  std::lock_guard lock(mutex_);
+  into->swap(told_);
+}
+
 void Scheduler::take_finished(Finished* into) {
   std::lock_guard lock(mutex_);
   into->swap(finished_);
@@ -89,7 +94,7 @@ void Scheduler::run() {
       reader_->release();
       version_.reset();
     }
-    announce_finished();
+    announce_results();
     if (!active_.empty()) continue;
     std::unique_lock lock(mutex_);
     sleeping_ = true;
@@ -227,6 +232,8 @@ void Scheduler::collect() {
     g.logprobs.push_back(pass_->logprob(g.draw));
     s.uncached = token;
     ++counters.generated;
+    if (g.streamed)
+      drawn_.push_back({g.sequence, token, static_cast<int32_t>(version_->version), pass_->logprob(g.draw)});
     if (std::find(g.stop_tokens.begin(), g.stop_tokens.end(), token) != g.stop_tokens.end()) {
       finish(i, StopReason::kStop);
     } else if (static_cast<int32_t>(g.tokens.size()) >= g.max_new_tokens) {
@@ -257,13 +264,15 @@ void Scheduler::fail(size_t index, std::exception_ptr error) {
   finish(index, StopReason::kAborted);
 }
 
-void Scheduler::announce_finished() {
-  if (done_.empty()) return;
+void Scheduler::announce_results() {
+  if (done_.empty() && drawn_.empty()) return;
   {
     std::lock_guard lock(mutex_);
     for (auto& g : done_) finished_.push_back(std::move(g));
+    told_.insert(told_.end(), drawn_.begin(), drawn_.end());
   }
   done_.clear();
+  drawn_.clear();
   announce_();
 }
 

@@ -35,6 +35,7 @@ struct Generation {
   std::vector<int32_t> stop_tokens;
   sfx_sample_options sample{};  // position is set for each draw
   uint64_t ticket = 0;          // the caller's
+  bool streamed = false;        // every token is announced when it is drawn
 
   std::vector<int32_t> tokens, versions;
   std::vector<float> logprobs;
@@ -46,6 +47,12 @@ struct Generation {
   friend class Scheduler;
   size_t read = 0;    // input tokens already in the cache
   int64_t draw = -1;  // draw index within the step under way
+};
+
+// One token of a streamed generation.
+struct Drawn {
+  int32_t sequence, token, version;
+  float logprob;
 };
 
 struct SchedulerOptions {
@@ -62,8 +69,8 @@ class Scheduler {
  public:
   using Finished = std::vector<std::unique_ptr<Generation>>;
 
-  // `announce` is called on the scheduler's thread after a step in which something finished; the list is fetched with
-  // take_finished.
+  // `announce` is called on the scheduler's thread after a step in which something finished or a streamed token was
+  // drawn: once a step, for the whole batch. What it is about is fetched with take_drawn and take_finished.
   Scheduler(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
             std::shared_ptr<VersionedSegment> segment, const SchedulerOptions& options, std::function<void()> announce);
   ~Scheduler();  // stops; what is under way ends as aborted without being announced
@@ -73,6 +80,7 @@ class Scheduler {
   void abort(int32_t sequence);                         // what generates in it ends as kAborted
   void freeze(bool frozen) { frozen_ = frozen; }        // keep the pinned version instead of taking newer ones
   void stop();                                          // joins the thread; idempotent
+  void take_drawn(std::vector<Drawn>* into);  // in the order of drawing; before take_finished
   void take_finished(Finished* into);
   GenerationCounters counters;
 
@@ -96,7 +104,7 @@ class Scheduler {
   void collect();
   void finish(size_t active_index, StopReason reason);
   void fail(size_t active_index, std::exception_ptr error);
-  void announce_finished();
+  void announce_results();
 
   const sfx_backend* backend_;
   Config config_;
@@ -115,11 +123,13 @@ class Scheduler {
   std::vector<Sequence> sequences_;
   std::vector<std::unique_ptr<Generation>> active_, done_;
   std::vector<Command> taken_;
+  std::vector<Drawn> drawn_;
 
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Command> commands_;  // guarded by mutex_
   Finished finished_;              // guarded by mutex_
+  std::vector<Drawn> told_;        // guarded by mutex_
   bool sleeping_ = false;          // guarded by mutex_
   std::atomic<bool> stop_{false}, frozen_{false}, has_commands_{false};
   std::thread thread_;

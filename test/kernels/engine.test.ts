@@ -75,6 +75,50 @@ t.test('greedy is the most likely token; keys decide what is drawn, not order', 
   t.same([...top.logprobs], [...e.logprobs]);
 });
 
+t.test(
+  'streamed tokens come one by one and are the result; an abort or a listener that throws ends the turn, not the sequence',
+  async (t) => {
+    const engine = new Engine({ store: createStore(), maxSequences: 3, maxSequenceTokens: 4096 });
+    t.teardown(() => engine.dispose());
+    const ask = { tokens: Int32Array.of(1, 2, 3), maxNewTokens: 30, stopTokens: [], temperature: 1, key: [1, 2, 3, 4] as const };
+    const silent = await generateOnce(engine, ask);
+    const heard: { token: number; logprob: number; version: number }[][] = [[], []];
+    const results = await Promise.all(
+      heard.map(async (list) => {
+        const sequence = await engine.openSequence();
+        const result = await engine.generate(sequence, ask, (drawn) => list.push(drawn));
+        t.equal(list.length, 30, 'all was heard before the result');
+        engine.closeSequence(sequence);
+        return result;
+      }),
+    );
+    for (const [i, result] of results.entries()) {
+      t.same(result, silent);
+      t.same(
+        heard[i]!.map(({ token }) => token),
+        [...result.tokens],
+      );
+      t.same(
+        heard[i]!.map(({ logprob }) => logprob),
+        [...result.logprobs],
+      );
+    }
+    const sequence = await engine.openSequence();
+    let count = 0;
+    const aborted = await engine.generate(sequence, { ...ask, maxNewTokens: 4000 }, () => ++count === 5 && engine.abort(sequence));
+    t.equal(aborted.stopReason, 'aborted');
+    t.ok(aborted.tokens.length >= 5 && aborted.tokens.length < 4000);
+    t.same(aborted.tokens.slice(0, 30), silent.tokens.slice(0, aborted.tokens.length), 'what was drawn is kept');
+    await t.rejects(
+      engine.generate(sequence, { ...ask, maxNewTokens: 3000 }, () => {
+        throw new Error('heard enough');
+      }),
+      { message: 'heard enough' },
+    );
+    t.equal((await engine.generate(sequence, { ...ask, maxNewTokens: 2 })).tokens.length, 2, 'the sequence goes on');
+  },
+);
+
 t.test('callers wait for a cache in order; closing while generating aborts and frees', async (t) => {
   const engine = new Engine({ store: createStore(), maxSequences: 2, maxSequenceTokens: 4096 });
   t.teardown(() => engine.dispose());

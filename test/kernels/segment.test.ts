@@ -104,7 +104,7 @@ t.test('one process: pins hold their version, flips move the rest', async (t) =>
 
 t.test('refusals say why', async (t) => {
   t.throws(() => VersionedSegment.create({ slotBytes: 0 }), code('SINKFLEX_BAD_ARGUMENT'));
-  t.throws(() => VersionedSegment.create({ slotBytes: 64, slots: 1 }), code('SINKFLEX_BAD_ARGUMENT'));
+  t.throws(() => VersionedSegment.create({ slotBytes: 64, slots: 0 }), code('SINKFLEX_BAD_ARGUMENT'));
   t.throws(() => VersionedSegment.create({ slotBytes: 2 ** 45 }), code('SINKFLEX_MEMORY_SHORT'), 'more than the machine has');
   const segment = VersionedSegment.create({ slotBytes: 64 });
   const { address } = segment;

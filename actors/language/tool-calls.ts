@@ -1,0 +1,61 @@
+/**
+ * Tool calls as models write them into their text. `hermes` (Qwen 2.5 and 3, Hermes): JSON between <tool_call> and </tool_call>. Total: what
+ * is malformed stays text, with the reason.
+ */
+import type { ToolCall } from '../environment/types.ts';
+
+export interface ParsedTurn {
+  /** What is left for people: the text without the calls. */
+  text: string;
+  toolCalls: ToolCall[];
+  /** Why a call could not be read, for an observation to the policy. */
+  malformed?: string;
+}
+
+export type ToolCallFormat = 'hermes' | 'none';
+
+const OPEN = '<tool_call>';
+const CLOSE = '</tool_call>';
+
+/** The format that a chat template teaches its model. */
+export function toolCallFormatOf(template: string): ToolCallFormat {
+  return template.includes(OPEN) ? 'hermes' : 'none';
+}
+
+/** @example parseToolCalls('hermes', '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>').toolCalls */
+export function parseToolCalls(format: ToolCallFormat, turn: string): ParsedTurn {
+  if (format === 'none' || !turn.includes(OPEN)) return { text: turn, toolCalls: [] };
+  const toolCalls: ToolCall[] = [];
+  let text = '';
+  let malformed: string | undefined;
+  let at = 0;
+  for (;;) {
+    const open = turn.indexOf(OPEN, at);
+    if (open < 0) break;
+    text += turn.slice(at, open);
+    const close = turn.indexOf(CLOSE, open);
+    // A turn that was cut, or a model that forgot the end: the JSON may still be whole.
+    const body = turn.slice(open + OPEN.length, close < 0 ? undefined : close);
+    const call = readCall(body);
+    if (typeof call === 'string') {
+      malformed ??= call;
+      text += turn.slice(open, close < 0 ? undefined : close + CLOSE.length);
+    } else toolCalls.push(call);
+    at = close < 0 ? turn.length : close + CLOSE.length;
+  }
+  text = (text + turn.slice(at)).trim();
+  return { text, toolCalls, ...(malformed === undefined ? {} : { malformed }) };
+}
+
+function readCall(body: string): ToolCall | string {
+  let json: unknown;
+  try {
+    json = JSON.parse(body.trim());
+  } catch (error) {
+    return `a tool call is no JSON: ${(error as Error).message}`;
+  }
+  const { name, arguments: args = {} } = (json ?? {}) as { name?: unknown; arguments?: unknown };
+  if (typeof name !== 'string' || name === '') return 'a tool call has no name';
+  if (typeof args !== 'object' || args === null || Array.isArray(args)) return `the arguments of ${name} are no object`;
+  return { name, arguments: args as Record<string, unknown> };
+}

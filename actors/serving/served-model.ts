@@ -1,0 +1,194 @@
+/** A model folder ready to answer: weights, engine, tokenizer, chat template, and what its generation_config.json says. */
+import { existsSync, readFileSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
+import { Engine, readModelConfig, WeightStore } from '../../kernels/index.ts';
+import { ActorsError } from '../errors.ts';
+import { ChatTemplate, TextStream, Tokenizer, type ToolCallFormat, toolCallFormatOf } from '../language/index.ts';
+import { SequenceCache } from './sequences.ts';
+
+export interface ServedModelOptions {
+  /** Default: the folder's name. */
+  name?: string;
+  threads?: number;
+  /** Sequences that generate at a time. Default 16. */
+  maxSequences?: number;
+  /** Tokens of a sequence, prompt and answer. Default: what the model was made for, at most 4096. */
+  maxModelLength?: number;
+  /** How long a request waits for a sequence. Default 10 minutes. */
+  waitMs?: number;
+}
+
+export interface Sampling {
+  maxNewTokens: number;
+  temperature: number;
+  topK: number;
+  topP: number;
+  /** Text that ends the answer and is not part of it. */
+  stop: readonly string[];
+  /** Draw on after the model's own end of turn. */
+  ignoreEos: boolean;
+  key: readonly [number, number, number, number];
+}
+
+export interface Answer {
+  text: string;
+  tokens: Int32Array;
+  logprobs: Float32Array;
+  /** Version of the weights that drew each token. */
+  versions: Int32Array;
+  finish: 'stop' | 'length';
+  /** Ids of the prompt that a kept sequence held already. */
+  cachedTokens: number;
+}
+
+/** What a part of an answer says, as it comes. */
+export interface Piece {
+  text: string;
+  token: number;
+  logprob: number;
+}
+
+/** Sampling that generation_config.json recommends. */
+export interface GenerationDefaults {
+  temperature: number;
+  topK: number;
+  topP: number;
+}
+
+export class ServedModel {
+  readonly name: string;
+  readonly folder: string;
+  readonly tokenizer: Tokenizer;
+  /** Undefined: the folder has none, so chats cannot be written. */
+  readonly template: ChatTemplate | undefined;
+  readonly toolCallFormat: ToolCallFormat;
+  readonly maxLength: number;
+  readonly stopIds: readonly number[];
+  readonly defaults: GenerationDefaults;
+  readonly engine: Engine;
+  readonly sequences: SequenceCache;
+  readonly #store: WeightStore;
+
+  constructor(folder: string, o: ServedModelOptions = {}) {
+    this.folder = resolve(folder);
+    this.name = o.name ?? basename(this.folder);
+    const config = readModelConfig(this.folder);
+    this.tokenizer = Tokenizer.load(this.folder);
+    if (this.tokenizer.vocabularySize > config.vocab_size)
+      throw new ActorsError(
+        'SINKFLEX_MODEL_MISMATCH',
+        `${this.folder}: the tokenizer has ${this.tokenizer.vocabularySize} tokens, vocab_size of config.json is ${config.vocab_size}`,
+      );
+    this.template = typeof this.tokenizer.files.tokenizerConfig.chat_template === 'string' ? ChatTemplate.of(this.tokenizer) : undefined;
+    this.toolCallFormat = toolCallFormatOf(this.template?.source ?? '');
+    const generation = readGenerationConfig(this.folder);
+    this.stopIds = stopIdsOf(this.tokenizer, config.eos_token_id, generation.eos_token_id);
+    const number = (value: unknown, fallback: number): number => (typeof value === 'number' && value >= 0 ? value : fallback);
+    const greedy = generation.do_sample === false;
+    this.defaults = {
+      temperature: greedy ? 0 : number(generation.temperature, 1),
+      topK: number(generation.top_k, 0),
+      topP: number(generation.top_p, 1) || 1,
+    };
+    this.maxLength = o.maxModelLength ?? Math.min(config.max_position_embeddings, 4096);
+    this.#store = WeightStore.create(config, { slots: 1 });
+    try {
+      this.#store.loadFolder(this.folder);
+      this.engine = new Engine({
+        store: this.#store,
+        threads: o.threads ?? 1,
+        maxSequences: o.maxSequences ?? 16,
+        maxSequenceTokens: this.maxLength,
+      });
+    } catch (error) {
+      this.#store.close();
+      throw error;
+    }
+    this.sequences = new SequenceCache(this.engine, { waitMs: o.waitMs ?? 600_000 });
+  }
+
+  /** Draws one answer to `prompt`. `onPiece` hears its text as it comes; an abort ends it with SINKFLEX_ABORTED and frees its sequence. */
+  async answer(
+    prompt: Int32Array,
+    sampling: Sampling,
+    o: { onPiece?: (piece: Piece) => void; signal?: AbortSignal } = {},
+  ): Promise<Answer> {
+    const room = this.maxLength - prompt.length;
+    if (prompt.length === 0) throw new ActorsError('SINKFLEX_REQUEST_INVALID', 'the prompt is empty');
+    if (room < 1)
+      throw new ActorsError(
+        'SINKFLEX_REQUEST_INVALID',
+        `the prompt has ${prompt.length} tokens and the model's length is ${this.maxLength}: nothing could be drawn`,
+        { details: { param: 'messages', code: 'context_length_exceeded' } },
+      );
+    const lease = await this.sequences.take(prompt, o.signal);
+    const stream = new TextStream(this.tokenizer, sampling.stop);
+    const drawn: number[] = [];
+    let whole: Int32Array | undefined;
+    const abort = (): void => this.engine.abort(lease.sequence);
+    o.signal?.addEventListener('abort', abort, { once: true });
+    try {
+      const result = await this.engine.generate(
+        lease.sequence,
+        {
+          tokens: prompt.slice(lease.shared),
+          maxNewTokens: Math.min(sampling.maxNewTokens, room),
+          stopTokens: sampling.ignoreEos ? [] : [...this.stopIds],
+          temperature: sampling.temperature,
+          topK: sampling.topK,
+          topP: sampling.topP,
+          key: sampling.key,
+        },
+        ({ token, logprob }) => {
+          if (stream.stopped !== undefined || o.signal?.aborted) return;
+          drawn.push(token);
+          const text = stream.push(token);
+          o.onPiece?.({ text, token, logprob });
+          if (stream.stopped !== undefined) this.engine.abort(lease.sequence);
+        },
+      );
+      if (o.signal?.aborted) throw new ActorsError('SINKFLEX_ABORTED', 'the caller has gone');
+      whole = new Int32Array(prompt.length + result.tokens.length);
+      whole.set(prompt);
+      whole.set(result.tokens, prompt.length);
+      const rest = stream.end();
+      if (rest !== '') o.onPiece?.({ text: rest, token: -1, logprob: 0 });
+      const count = drawn.length; // what was drawn before the stop string was noticed and not after
+      return {
+        text: stream.text,
+        tokens: result.tokens.slice(0, count),
+        logprobs: result.logprobs.slice(0, count),
+        versions: result.versions.slice(0, count),
+        finish: stream.stopped !== undefined || result.stopReason === 'stop' ? 'stop' : 'length',
+        cachedTokens: lease.shared,
+      };
+    } finally {
+      o.signal?.removeEventListener('abort', abort);
+      this.sequences.give(lease, whole);
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.engine.dispose();
+    this.#store.close();
+  }
+}
+
+function readGenerationConfig(folder: string): Record<string, unknown> {
+  const path = join(folder, 'generation_config.json');
+  if (!existsSync(path)) return {};
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
+  } catch (cause) {
+    throw new ActorsError('SINKFLEX_CHECKPOINT_INVALID', `${path} is no JSON: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** Every id that ends a turn: generation_config.json may name several, config.json one, the tokenizer its own. */
+function stopIdsOf(tokenizer: Tokenizer, ...sources: unknown[]): number[] {
+  const ids = new Set<number>();
+  for (const source of sources) for (const id of Array.isArray(source) ? source : [source]) if (typeof id === 'number') ids.add(id);
+  const eos = tokenizer.special('eos_token');
+  if (eos !== undefined) ids.add(tokenizer.id(eos));
+  return [...ids];
+}

@@ -1,0 +1,126 @@
+// `sinkflex generate`: one answer, or a chat in the terminal, streamed as it is drawn.
+import { randomInt } from 'node:crypto';
+import { availableParallelism } from 'node:os';
+import { createInterface } from 'node:readline/promises';
+import { Command } from 'commander';
+import { ServedModel } from '../actors/index.ts';
+import { CommandError } from './errors.ts';
+import { modelFolderOf } from './model-folder.ts';
+import { wholeNumber } from './serve.ts';
+import { stopSignal } from './stop-signal.ts';
+
+interface GenerateOptions {
+  system?: string;
+  raw?: boolean;
+  maxNewTokens: number;
+  temperature?: string;
+  topP?: string;
+  topK?: number;
+  seed?: number;
+  threads: number;
+  maxModelLen?: number;
+  json?: boolean;
+}
+
+export function generateCommand(): Command {
+  return new Command('generate')
+    .summary('talk to a model in the terminal')
+    .description('Answers one prompt, or without one chats: each line is a turn, an empty line ends it. Text appears as it is drawn.')
+    .argument('<folder>', 'a Hugging Face folder, a run folder, or one of its checkpoints')
+    .argument('[prompt]', 'what to answer; without it a chat begins')
+    .option('--system <text>', 'system message')
+    .option('--raw', 'go on from the prompt as it is, without the chat template')
+    .option('-n, --max-new-tokens <n>', 'tokens of an answer', wholeNumber(1), 512)
+    .option('-t, --temperature <number>', "0: greedy; default the model's own")
+    .option('--top-p <number>', "default the model's own")
+    .option('--top-k <n>', "0: all; default the model's own", wholeNumber(0))
+    .option('--seed <n>', 'the same seed gives the same answer; default a random one', wholeNumber(0))
+    .option('--threads <n>', 'default all processors', wholeNumber(1), availableParallelism())
+    .option('--max-model-len <tokens>', 'tokens of the whole conversation', wholeNumber(2))
+    .option('--json', 'one JSON line for the answer: text, token ids, log-probabilities, finish reason')
+    .addHelpText(
+      'after',
+      '\nExamples\n  sinkflex generate runs/20260131T090503Z-desk\n  sinkflex generate ./Qwen2.5-0.5B-Instruct "Say hello" -t 0\n',
+    )
+    .action(generate);
+}
+
+async function generate(target: string, prompt: string | undefined, o: GenerateOptions): Promise<void> {
+  const number = (option: string, text: string | undefined, low: number, high: number): number | undefined => {
+    if (text === undefined) return undefined;
+    const value = Number(text);
+    if (!(value >= low && value <= high)) throw new CommandError('SINKFLEX_USAGE', `${option} must be a number from ${low} to ${high}`);
+    return value;
+  };
+  const temperature = number('--temperature', o.temperature, 0, 100);
+  const topP = number('--top-p', o.topP, 1e-6, 1);
+  if (o.json && prompt === undefined) throw new CommandError('SINKFLEX_USAGE', '--json needs a prompt');
+  const stop = stopSignal();
+  const model = new ServedModel(modelFolderOf(target), {
+    maxSequences: 1,
+    threads: o.threads,
+    ...(o.maxModelLen === undefined ? {} : { maxModelLength: o.maxModelLen }),
+  });
+  const seed = o.seed ?? randomInt(2 ** 32);
+  let turn = 0;
+  const answer = async (ids: Int32Array): Promise<string> => {
+    const sampling = {
+      maxNewTokens: o.maxNewTokens,
+      temperature: temperature ?? model.defaults.temperature,
+      topP: topP ?? model.defaults.topP,
+      topK: o.topK ?? model.defaults.topK,
+      stop: [],
+      ignoreEos: false,
+      key: [seed, 0, 0, turn++] as const,
+    };
+    const onPiece = o.json ? {} : { onPiece: ({ text }: { text: string }) => void process.stdout.write(text) };
+    const result = await model.answer(ids, sampling, { signal: stop.signal, ...onPiece });
+    if (o.json) {
+      const { text, finish } = result;
+      const line = {
+        text,
+        finish_reason: finish,
+        prompt_tokens: ids.length,
+        token_ids: [...result.tokens],
+        logprobs: [...result.logprobs],
+        seed,
+      };
+      process.stdout.write(`${JSON.stringify(line)}\n`);
+    } else process.stdout.write(result.finish === 'length' ? ' [cut]\n' : '\n');
+    return result.text;
+  };
+  try {
+    if (prompt !== undefined && (o.raw || model.template === undefined)) {
+      await answer(model.tokenizer.encode(prompt));
+      return;
+    }
+    if (model.template === undefined) throw new CommandError('SINKFLEX_USAGE', `${target} has no chat template: give a prompt`);
+    const messages: { role: string; content: string }[] = o.system === undefined ? [] : [{ role: 'system', content: o.system }];
+    const say = async (content: string): Promise<void> => {
+      messages.push({ role: 'user', content });
+      const text = await answer(model.tokenizer.encode(model.template!.renderRaw(messages, { generationPrompt: true })));
+      messages.push({ role: 'assistant', content: text });
+    };
+    if (prompt !== undefined) await say(prompt);
+    else await chat(say, stop.signal);
+  } finally {
+    await model.close();
+    stop.dispose();
+  }
+}
+
+async function chat(say: (text: string) => Promise<void>, signal: AbortSignal): Promise<void> {
+  const lines = createInterface({ input: process.stdin, output: process.stdout, terminal: process.stdin.isTTY === true });
+  signal.addEventListener('abort', () => lines.close(), { once: true });
+  const prompt = process.stdin.isTTY ? '> ' : '';
+  if (prompt !== '') process.stdout.write(prompt);
+  try {
+    for await (const line of lines) {
+      if (line.trim() === '') return;
+      await say(line);
+      if (prompt !== '') process.stdout.write(prompt);
+    }
+  } finally {
+    lines.close();
+  }
+}
