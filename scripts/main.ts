@@ -13,6 +13,7 @@ import { launchCommand } from './launch.ts';
 import { listCommand, summaryCommand } from './observe/lists.ts';
 import { logsCommand } from './observe/logs.ts';
 import { metricsCommand, statusCommand } from './observe/status.ts';
+import { timelineCommand } from './observe/timeline.ts';
 import { packageRoot } from './package-root.ts';
 import { serveCommand } from './serve.ts';
 import { studyCommand } from './study.ts';
@@ -42,7 +43,7 @@ function program(): Command {
     .showHelpAfterError('(sinkflex <command> --help explains a command)')
     .exitOverride();
   const running = [headCommand(), agentCommand()];
-  const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), metricsCommand()];
+  const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), metricsCommand()];
   const models = [launchCommand(), evaluateCommand(), generateCommand(), serveCommand()];
   for (const command of [...models, studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
     // A flag of the whole program may stand after the subcommand too.

@@ -18,6 +18,7 @@ export type {
 } from '../observe/facts.ts';
 export type { LogFile, LogTail } from '../observe/logs.ts';
 export { chooseRun, type FoundRun, findRuns } from '../observe/runs.ts';
+export { buildTimeline, type Timeline, type TimelineData, type TraceEvent } from '../observe/timeline.ts';
 export {
   describeProgram,
   differences,
@@ -58,6 +59,7 @@ export {
   runFolder,
   status,
   summary,
+  timeline,
 } from './observe.ts';
 export { drainNode, explain, listNodes, type PlacementGroup, placementGroup } from './placement.ts';
 export { init, shutdown } from './run.ts';

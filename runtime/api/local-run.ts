@@ -15,7 +15,7 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
   const folder = makeRunFolder();
   const token = randomBytes(32);
   const observing = new Observing(folder);
-  const { sharedWorkers, maxInFlightBytes, warmWorkers, total, labels } = checked;
+  const { sharedWorkers, maxInFlightBytes, warmWorkers, timeline, total, labels } = checked;
   const head = new Head({ seed: randomInt(2 ** 31), lasting: false });
   const link: PeerLink = { send: (message) => agent.onHead(message) };
   const agent: Agent = new Agent(
@@ -28,6 +28,7 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
       sharedWorkers,
       maxInFlightBytes,
       warmWorkers,
+      timeline,
       onOutput(line) {
         observing.line(line);
         onOutput(line);

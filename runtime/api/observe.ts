@@ -13,6 +13,7 @@ import type {
 } from '../observe/facts.ts';
 import type { LogTail } from '../observe/logs.ts';
 import type { OpenObservatory } from '../observe/open.ts';
+import type { Timeline } from '../observe/timeline.ts';
 import { RuntimeFailure } from './errors.ts';
 import { driver } from './run.ts';
 
@@ -86,6 +87,18 @@ export async function summary(options: ListOptions = {}): Promise<Listing<Summar
  */
 export async function logs(actor: string, options: { tail?: number } = {}): Promise<LogTail> {
   return observatory().tail(actor, options.tail);
+}
+
+/**
+ * Calls of this run as a Chrome trace: write it as JSON and open it at ui.perfetto.dev. Needs `init({ timeline: true })`; each worker holds
+ * its last 65,536 calls, until it ends.
+ *
+ * @example
+ * writeFileSync('timeline.json', JSON.stringify(await timeline()));
+ */
+export async function timeline(options: { timeoutMs?: number } = {}): Promise<Timeline> {
+  const data = await observatory().timeline(options);
+  return (await import('../observe/timeline.ts')).buildTimeline(data);
 }
 
 /** Metrics of all workers as Prometheus text. */

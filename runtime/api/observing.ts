@@ -4,9 +4,9 @@ import type { Head } from '../head/index.ts';
 import type { Agent } from '../node/index.ts';
 import { EventLog, LogFolder, type OpenObservatory, openObservatory, watchAgent, watchHead } from '../observe/index.ts';
 import type { Question } from '../observe/questions.ts';
-import { answer, stopWatchingLoop, watchLoop } from '../observe/worker-state.ts';
+import { answer, record, stopRecording, stopWatchingLoop, watchLoop } from '../observe/worker-state.ts';
 import type { Session } from '../worker/index.ts';
-import type { ActorOutput } from './types.ts';
+import type { ActorOutput, InitOptions } from './types.ts';
 
 export interface Observed {
   readonly head: Head | undefined;
@@ -28,9 +28,10 @@ export class Observing {
   /** Keeps the line. */
   readonly line = (output: ActorOutput): void => this.#logs.write(output);
 
-  async open({ head, agent, session }: Observed, metricsPort: number | undefined): Promise<void> {
+  async open({ head, agent, session }: Observed, options: InitOptions): Promise<void> {
     if (head === undefined || agent === undefined) return;
     watchLoop();
+    if (options.timeline) record();
     const events = this.#events;
     events.add('run', 'run', 'started', { pid: process.pid });
     watchAgent(agent, events, this.#logs);
@@ -43,7 +44,7 @@ export class Observing {
       ask: async (worker: number, question: Question, timeoutMs: number) =>
         worker === 0 ? answer(session, question) : agent.ask(worker, question, timeoutMs),
     };
-    this.#open = await openObservatory({ folder: this.#folder, source, events, logs: this.#logs, metricsPort });
+    this.#open = await openObservatory({ folder: this.#folder, source, events, logs: this.#logs, metricsPort: options.metricsPort });
   }
 
   get observatory(): OpenObservatory {
@@ -52,6 +53,7 @@ export class Observing {
 
   close(): void {
     stopWatchingLoop();
+    stopRecording();
     this.#open?.close();
     this.#logs.close();
   }

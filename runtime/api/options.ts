@@ -143,7 +143,7 @@ export function checkCall(options: CallOptions): CallOptions {
   return options;
 }
 
-export interface CheckedInit extends Required<Pick<InitOptions, 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers'>> {
+export interface CheckedInit extends Required<Pick<InitOptions, 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers' | 'timeline'>> {
   /** What this node has for placement. */
   total: Record<string, number>;
   labels: Record<string, string>;
@@ -167,6 +167,7 @@ export function checkInit(options: InitOptions): CheckedInit {
     labels: { ...options.labels },
     sharedWorkers: count('sharedWorkers', options.sharedWorkers, 1, 1),
     maxInFlightBytes: count('maxInFlightBytes', options.maxInFlightBytes, 2 ** 30, 1),
+    timeline: options.timeline === true,
     warmWorkers: {
       ...(process === undefined ? {} : { process: count('warmWorkers.process', process, 0, 0) }),
       ...(thread === undefined ? {} : { thread: count('warmWorkers.thread', thread, 0, 0) }),

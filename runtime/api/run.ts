@@ -79,7 +79,7 @@ export async function init(options: InitOptions = {}): Promise<void> {
     run = started;
     process.once('exit', started.onExit);
     await started.session.open();
-    await started.observing?.open(started, options.metricsPort);
+    await started.observing?.open(started, options);
   } catch (error) {
     if (run !== undefined) await shutdown();
     throw error;

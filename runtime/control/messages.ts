@@ -167,6 +167,8 @@ export interface WorkerBirth {
   agentPid: number;
   isolation: Isolation;
   maxInFlightBytes: number;
+  /** Record calls. */
+  timeline?: boolean;
   /** What its event loop counts up. */
   tick?: TickCell;
   /** Memory control group to enter. */

@@ -35,6 +35,8 @@ export interface AgentOptions {
   sharedWorkers: number;
   maxInFlightBytes: number;
   warmWorkers: { process?: number | undefined; thread?: number | undefined };
+  /** Workers record calls. */
+  timeline?: boolean;
   onOutput: (line: ActorOutput) => void;
   /** The head wants the node drained, or the end of all. */
   onDrain?: (graceMs: number) => void;
@@ -264,6 +266,7 @@ export class Agent {
       agentPid: process.pid,
       isolation: spec.isolation,
       maxInFlightBytes,
+      timeline: this.#options.timeline === true,
     };
     const name = spec.isolation === 'shared' ? `shared-${number}` : spec.name;
     const record: WorkerRecord = {

@@ -21,6 +21,7 @@ import type {
 import type { LogFile, LogTail } from './logs.ts';
 import { ASK, DONE, FAILED, ITEMS, MORE, TOKEN_FILE } from './protocol.ts';
 import type { FoundRun } from './runs.ts';
+import type { TimelineData } from './timeline.ts';
 
 /** On top of what the workers of the run get for their answers, twice (some questions take two rounds). */
 const MARGIN_MS = 2000;
@@ -47,6 +48,7 @@ export interface Questions {
   events: Listing<EventInfo> & { dropped: number };
   summary: Listing<SummaryRow>;
   metrics: string;
+  timeline: TimelineData;
   tail: LogTail;
   logs: LogFile[];
 }

@@ -1,7 +1,9 @@
 // Everything that can be seen of a run, gathered from its control state and from its workers. The functions of the driver and the commands
 // that attach from outside are the same methods.
 import { os } from '../../kernels/index.ts';
+import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo } from '../api/types.ts';
+import { addDurations } from './durations.ts';
 import type { EventLog } from './events.ts';
 import type {
   ActorRow,
@@ -22,10 +24,13 @@ import type { LogFolder, LogTail } from './logs.ts';
 import { lagQuantile } from './loop-lag.ts';
 import { MetricsPage } from './metrics.ts';
 import type { Observable, ObservedWorker } from './observable.ts';
-import type { CallRow, Cut, ObjectState, Question, Vitals } from './questions.ts';
+import type { CallRow, Cut, ObjectState, Question, Recording, Vitals } from './questions.ts';
+import type { TimelineData } from './timeline.ts';
 
 /** For a worker that has nothing else to do this is ages. */
 const ANSWER_MS = 1000;
+/** A worker hands over megabytes. */
+const TIMELINE_MS = 10_000;
 const RECENT_EVENTS = 5;
 const PENDING_SHOWN = 10;
 
@@ -255,8 +260,9 @@ export class Observatory {
 
   /** Calls by kind of actor and method. */
   async summary(options: ListOptions = {}): Promise<Listing<SummaryRow>> {
-    const [{ said }, tasks] = await Promise.all([
+    const [{ said }, recordings, tasks] = await Promise.all([
       this.vitals(options.timeoutMs),
+      this.#ask<Recording | null>(() => ({ ask: 'timeline' }), options.timeoutMs),
       this.listTasks(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
     ]);
     const rows = new Map<string, SummaryRow>();
@@ -277,10 +283,27 @@ export class Observatory {
       }
     }
     for (const { kind, method, state } of tasks.items) row(kind, method)[state === 'running' ? 'running' : 'queued']++;
+    addDurations(
+      recordings.said.map(({ answer }) => answer),
+      recordings.actors,
+      row,
+    );
     const sorted = [...rows.values()].sort(
       (a, b) => b.started - a.started || b.queued - a.queued || compare(a.kind + a.method, b.kind + b.method),
     );
     return listing(sorted, options, tasks.silent);
+  }
+
+  /** What the workers have recorded of calls. Rejects with SINKFLEX_BAD_OPTION if nothing is recorded. */
+  async timeline(options: { timeoutMs?: number } = {}): Promise<TimelineData> {
+    const { said, silent, nameOf } = await this.#ask<Recording | null>(() => ({ ask: 'timeline' }), options.timeoutMs ?? TIMELINE_MS);
+    const workers = said.flatMap(({ worker, answer }) =>
+      answer === null ? [] : [{ worker: worker.worker, name: nameOf(worker.worker), pid: worker.pid ?? 0, recording: answer }],
+    );
+    if (workers.length === 0)
+      throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'this run records no calls: start it with init({ timeline: true })');
+    const actors = this.#source.actors().map(({ id, name, kind }) => ({ id, name, kind }));
+    return { workers, actors, silent };
   }
 
   /** The last lines of an actor, or of a shared worker. */

@@ -5,7 +5,8 @@ export type Question =
   | { ask: 'vitals' }
   /** `unanswered`: calls that this worker sent to one of these workers and that have no answer yet. */
   | { ask: 'calls'; limit: number; unanswered: number[] }
-  | { ask: 'objects'; limit: number };
+  | { ask: 'objects'; limit: number }
+  | { ask: 'timeline' };
 
 /** Upper bounds of the lag histogram's buckets, milliseconds; one more bucket has everything above. */
 export const LAG_BUCKETS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] as const;
@@ -96,4 +97,18 @@ export interface ObjectState {
 export interface Cut<T> {
   items: T[];
   total: number;
+}
+
+/** What a worker has recorded of calls, oldest first; times are its performance.now(). null instead: it does not record. */
+export interface Recording {
+  /** performance.timeOrigin. */
+  timeOrigin: number;
+  methods: string[];
+  /** Nine numbers a call that it ran: actor, incarnation, method, calling worker, call, received, started, duration (ms), ok. */
+  runs: Float64Array;
+  /** Six numbers a call that it made: calling actor (0: none), actor, method, worker of that, call, sent. */
+  sent: Float64Array;
+  /** Older ones that were overwritten. */
+  lost: number;
+  lostSent: number;
 }

@@ -29,6 +29,7 @@ const answers: Record<string, Answer> = {
   events: (run, options) => run.listEvents(options),
   summary: (run, options) => run.summary(options),
   metrics: (run, options) => run.metrics(options),
+  timeline: (run, options) => run.timeline(options),
   tail: (run, { name, count }) => run.tail(named(name), count),
   logs: (run) => run.logs.files(),
 };

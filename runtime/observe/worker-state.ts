@@ -5,21 +5,37 @@ import type { ToAgent } from '../control/index.ts';
 import { FAILED, PENDING, type Ref, VALUE } from '../objects/index.ts';
 import { Encoded, encodeError } from '../wire/index.ts';
 import type { ActorClient } from '../worker/client.ts';
-import { type ActorCounts, endedCounts } from '../worker/counters.ts';
+import { type ActorCounts, endedCounts, setRecorder, setSentRecorder } from '../worker/counters.ts';
 import type { InboundCall } from '../worker/inbound-call.ts';
 import type { Session } from '../worker/session.ts';
 import type { Terms } from '../worker/terms.ts';
 import { LoopLag } from './loop-lag.ts';
 import type { BusyActor, CallRow, ChannelState, Cut, MethodCounts, ObjectState, Question, Vitals } from './questions.ts';
+import { CallRecorder } from './recorder.ts';
 
 let lag: LoopLag | undefined;
 let watchedSince = 0;
+let recorder: CallRecorder | undefined;
 
 /** Begins to measure how late this thread's event loop runs, and calls back at every turn of the timer. */
 export function watchLoop(onTurn?: () => void): void {
   if (lag !== undefined) return;
   lag = new LoopLag(onTurn);
   watchedSince = performance.now();
+}
+
+/** Begins to record calls. */
+export function record(): void {
+  if (recorder !== undefined) return;
+  recorder = new CallRecorder();
+  setRecorder(recorder.ran);
+  setSentRecorder(recorder.sent);
+}
+
+export function stopRecording(): void {
+  recorder = undefined;
+  setRecorder(undefined);
+  setSentRecorder(undefined);
 }
 
 export function stopWatchingLoop(): void {
@@ -44,6 +60,8 @@ export function answer(session: Session, question: Question): unknown {
       return calls(session, question.limit, new Set(question.unanswered));
     case 'objects':
       return objects(session, question.limit);
+    case 'timeline':
+      return recorder?.read() ?? null;
   }
 }
 

@@ -1,7 +1,7 @@
 // What every worker does, whatever carries it: opens its listener, hosts the actors that its agent sends, and ends when told.
 import { loadDefinition } from '../api/definition.ts';
 import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
-import { answer, replyTo, watchLoop } from '../observe/worker-state.ts';
+import { answer, record, replyTo, watchLoop } from '../observe/worker-state.ts';
 import { decodeAlone, Encoded, encodeError } from '../wire/index.ts';
 import { ActorHost } from './host.ts';
 import { setResident } from './scope.ts';
@@ -32,6 +32,7 @@ export class WorkerLife {
     this.#carrier = carrier;
     this.#session = new Session(birth, { send: (message) => carrier.send(message) });
     this.#opened = this.#session.open();
+    if (birth.timeline) record();
     watchLoop(birth.tick === undefined ? undefined : ticker(birth.tick));
   }
 

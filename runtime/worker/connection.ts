@@ -1,12 +1,16 @@
 // One end of a channel as a worker sees it: calls that wait for an answer, calls that it runs for the peer, refs that go back and forth.
+
+import { performance } from 'node:perf_hooks';
 import type { SinkflexError } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { RELEASED, type Ref, VALUE } from '../objects/index.ts';
 import { Channel, type ChannelHandler, decodeError, type ErrorData, encodeError, type Transport } from '../wire/index.ts';
 import type { ActorClient } from './client.ts';
+import { currentSentRecorder } from './counters.ts';
 import type { InboundCall } from './inbound-call.ts';
 import type { Lane } from './lane.ts';
 import { ABORT, ACKNOWLEDGE, ANSWER, BORROW, CALL, CREDIT, FAILURE, FETCH, GIVE_BACK, ITEM } from './protocol.ts';
+import { actorScope } from './scope.ts';
 import { collectRefs, type Session } from './session.ts';
 import type { IncomingStream } from './stream.ts';
 import type { Terms } from './terms.ts';
@@ -79,6 +83,14 @@ export class Connection implements ChannelHandler {
         message.push(group, stream?.window ?? 0, stream === undefined ? key : 0, lowestKey);
     }
     const bytes = this.send(message);
+    currentSentRecorder()?.({
+      from: actorScope()?.actor.id ?? 0,
+      actor,
+      method: ref.method,
+      worker: this.peer,
+      call: id,
+      at: performance.now(),
+    });
     if (terms?.stream !== undefined) this.#streams.set(id, terms.stream);
     ref.callId = id;
     ref.bytes = bytes;

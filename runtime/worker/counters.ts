@@ -49,8 +49,10 @@ export interface CallRecord {
   name: string;
   incarnation: number;
   method: string;
-  /** Worker that made the call. */
+  /** Worker that made the call, and the number that it gave it. */
   caller: number;
+  call: number;
+  receivedAt: number;
   startedAt: number;
   durationMs: number;
   ok: boolean;
@@ -58,7 +60,28 @@ export interface CallRecord {
 
 export type Recorder = (call: CallRecord) => void;
 
+/** One call that was sent. */
+export interface SentRecord {
+  /** The actor whose code made it, as far as that is known; 0: none. */
+  from: number;
+  actor: number;
+  method: string;
+  worker: number;
+  call: number;
+  at: number;
+}
+
 let recorder: Recorder | undefined;
+let sentRecorder: ((sent: SentRecord) => void) | undefined;
+
+/** Calls back at every call that this worker sends; undefined: no more. */
+export function setSentRecorder(next: ((sent: SentRecord) => void) | undefined): void {
+  sentRecorder = next;
+}
+
+export function currentSentRecorder(): ((sent: SentRecord) => void) | undefined {
+  return sentRecorder;
+}
 
 /** Calls back at the end of every call that this worker runs; undefined: no more. */
 export function setRecorder(next: Recorder | undefined): void {

@@ -346,6 +346,8 @@ export class ActorHost implements ScopeActor {
         incarnation: this.incarnation,
         method: call.method,
         caller: call.connection.peer,
+        call: call.call,
+        receivedAt: call.receivedAt,
         startedAt: call.startedAt,
         durationMs: performance.now() - call.startedAt,
         ok,

@@ -21,11 +21,12 @@ export interface ListFlags extends AttachOptions {
 /** Rows shown unless --limit says otherwise. With --json everything is. */
 const DEFAULT_LIMIT = 100;
 
-export function withRun(command: Command): Command {
+/** `timeoutMs`: what a worker gets unless told otherwise. */
+export function withRun(command: Command, timeoutMs = '1000'): Command {
   return command
     .option('--run <folder or pid>', 'the run to look at; otherwise the only one of yours that is alive on this host')
     .option('--json', 'one JSON document, with everything')
-    .addOption(new Option('--timeout <ms>', 'how long a worker may take to answer').default('1000'));
+    .addOption(new Option('--timeout <ms>', 'how long a worker may take to answer').default(timeoutMs));
 }
 
 export function withList(command: Command): Command {

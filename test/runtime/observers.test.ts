@@ -1,0 +1,163 @@
+// The doors of a run to those who look at it from outside: the metrics listener and the observers' socket.
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { createConnection } from 'node:net';
+import { join } from 'node:path';
+import t from 'tap';
+import { chooseRun, findRuns, init, kill, metricsPort, RunObserver, runFolder, shutdown, spawn, status } from '../../runtime/index.ts';
+import { Channel, connect } from '../../runtime/wire/index.ts';
+import { Probe } from './fixtures/actors.ts';
+
+delete process.env.NODE_OPTIONS;
+const lines: string[] = [];
+let onLine: () => void = () => {};
+t.before(() =>
+  init({
+    metricsPort: 0,
+    onOutput: ({ line }) => {
+      lines.push(line);
+      onLine();
+    },
+  }),
+);
+t.teardown(() => shutdown());
+
+async function written(word: string): Promise<void> {
+  while (!lines.some((line) => line.includes(word))) await new Promise<void>((resolve) => (onLine = resolve));
+}
+
+interface Reply {
+  status: number | undefined;
+  body: string;
+}
+function http(method: string, path: string, headers: Record<string, string> = {}): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    request({ port: metricsPort(), host: '127.0.0.1', method, path, headers, agent: false }, (response) => {
+      let body = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk) => (body += chunk));
+      response.on('end', () => resolve({ status: response.statusCode, body }));
+    })
+      .on('error', reject)
+      .end();
+  });
+}
+
+t.test('the metrics listener: closed by default, to strangers and to browsers', async (t) => {
+  const token = readFileSync(join(runFolder(), 'observe.token'), 'utf8').trim();
+  const known = { authorization: `Bearer ${token}` };
+  const methods = ['GET', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'];
+  const paths = ['/', '/metrics', '/livez', '/readyz', '/../metrics', '/anything?token=x'];
+  for (const method of methods) {
+    for (const path of paths) {
+      const open = method === 'GET' && (path === '/livez' || path === '/readyz');
+      t.same(await http(method, path), { status: open ? 200 : 401, body: '' }, `${method} ${path} without a token`);
+      const reply = await http(method, path, known);
+      const wanted = open || (method === 'GET' && path === '/metrics') ? 200 : method === 'GET' ? 404 : 405;
+      t.equal(reply.status, wanted, `${method} ${path} with it`);
+      const foreign: Record<string, string>[] = [{ origin: 'http://localhost' }, { host: 'evil.example' }, { host: '127.0.0.1' }];
+      for (const headers of foreign)
+        t.same(
+          await http(method, path, { ...known, ...headers }),
+          { status: 403, body: '' },
+          `${method} ${path} ${JSON.stringify(headers)}`,
+        );
+    }
+  }
+  t.match(await http('GET', '/metrics', known), { status: 200, body: /^sinkflex_event_loop_lag/m });
+  for (const wrong of [`Bearer ${token}0`, `Bearer ${token.slice(1)}`, `Basic ${token}`, token, 'Bearer '])
+    t.equal((await http('GET', '/metrics', { authorization: wrong })).status, 401);
+});
+
+t.test('the observers’ socket: who does not know the token is refused, who sends nonsense is cut off, the others are served', async (t) => {
+  const folder = runFolder();
+  t.equal(statSync(join(folder, 'observe.token')).mode & 0o777, 0o600);
+  t.equal(statSync(folder).mode & 0o777, 0o700);
+  await t.rejects(connect(folder, Buffer.alloc(32, 7), 1, 'observe'), { code: 'SINKFLEX_AUTHENTICATION_FAILED' });
+  const token = Buffer.from(readFileSync(join(folder, 'observe.token'), 'utf8').trim(), 'hex');
+  await t.rejects(connect(folder, token, 1, 0), { code: 'SINKFLEX_AUTHENTICATION_FAILED' }, 'it opens no worker’s door');
+
+  const closes = (bytes: Buffer): Promise<void> =>
+    new Promise((resolve) => {
+      const socket = createConnection(join(folder, 'observe.sock'), () => socket.write(bytes));
+      socket.on('error', () => {});
+      socket.on('close', () => resolve());
+      socket.resume();
+    });
+  await Promise.all([closes(Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(4))), closes(Buffer.alloc(4096, 0xff))]);
+
+  const run = findRuns().find(({ pid }) => pid === process.pid)!;
+  t.match(run, { folder, pid: process.pid });
+  const good = await RunObserver.attach(run);
+  const raw = async (message: unknown): Promise<boolean> => {
+    const transport = await connect(folder, token, 1, 'observe');
+    return new Promise((resolve) => {
+      const channel = new Channel(0, transport, { onMessage: () => resolve(false), onClose: () => resolve(true) });
+      channel.open();
+      channel.send(message as unknown[]);
+    });
+  };
+  t.equal(await raw(['ask', 1, 'status']), true, 'of no known kind: cut off');
+  t.equal(await raw([0, 'one', 'status']), true, 'without a number: cut off');
+  t.equal(await raw([0, 1, 'constructor', {}]), false, 'an unknown question: answered with an error');
+  for (const options of [{ limit: 'all' }, { where: { state: 3 } }, { limit: -1 }, { other: 1 }, [], 'x'])
+    await t.rejects(good.ask('actors', options as never), { code: 'SINKFLEX_PROTOCOL' });
+  await t.rejects(good.ask('__proto__' as never), { code: 'SINKFLEX_BAD_OPTION' });
+  t.match(await good.ask('status'), { pid: process.pid, folder });
+  good.close();
+
+  writeFileSync(join(t.testdir({ not: {} }), 'not', 'observe.json'), '{}');
+  t.throws(() => chooseRun(join(t.testdirName, 'not')), { code: 'SINKFLEX_NO_RUN' });
+  t.throws(() => chooseRun('1'), { code: 'SINKFLEX_NO_RUN', message: /did you mean --run/ });
+  t.throws(() => chooseRun(undefined, () => [run, run]), { code: 'SINKFLEX_NO_RUN', message: /2 runs of yours/ });
+  t.throws(() => chooseRun(undefined, () => []), { code: 'SINKFLEX_NO_RUN', message: /no run of yours is alive/ });
+});
+
+t.test('a follower that is slow loses lines, is told how many, and holds nobody up', async (t) => {
+  const probe = spawn(Probe, { name: 'chatter' });
+  await probe.spin(1);
+  await written('spinning');
+  const observer = await RunObserver.attach(chooseRun(runFolder()));
+  const { tail, listen } = await observer.follow('chatter', 10);
+  t.match(tail, { total: 1, lines: [/spinning/] });
+  lines.length = 0;
+  for (let i = 0; i < 30; i++) await probe.spin(0);
+  const got: string[] = [];
+  let lost = 0;
+  await new Promise<void>((resolve) => {
+    listen((more, left) => {
+      got.push(...more);
+      lost += left;
+      if (got.length + lost >= 30) resolve();
+    });
+  });
+  t.equal(got.length, 30);
+  t.equal(lost, 0);
+  observer.close();
+  await observer.ended;
+  await kill(probe);
+});
+
+t.test('nothing is left of it after shutdown', async (t) => {
+  const folder = runFolder();
+  const port = metricsPort()!;
+  const observer = await RunObserver.attach(chooseRun(folder));
+  await shutdown();
+  await observer.ended;
+  await t.rejects(observer.ask('status'), { code: 'SINKFLEX_NO_ANSWER' });
+  t.notOk(existsSync(folder));
+  t.same(
+    findRuns().filter(({ pid }) => pid === process.pid),
+    [],
+  );
+  await t.rejects(
+    new Promise((_, reject) => {
+      createConnection(port, '127.0.0.1').on('error', reject);
+    }),
+    { code: 'ECONNREFUSED' },
+  );
+  await t.rejects(status(), { code: 'SINKFLEX_NOT_INITIALISED' });
+  await init({ onOutput: () => {} });
+  t.equal(metricsPort(), undefined);
+  t.match(await status(), { actors: {} });
+});
