@@ -1,8 +1,8 @@
 // A run on a head of its own: this process is only a driver. It may lose the head for a while: calls go on, what it asks of the head waits.
 import { nanoid } from 'nanoid';
 import { os } from '../../kernels/index.ts';
-import type { FromAgent, FromHead } from '../control/index.ts';
-import { Directory, HeadConnection, readToken } from '../node/index.ts';
+import type { FromAgent, FromHead, ToAgent } from '../control/index.ts';
+import { Directory, Guests, HeadConnection, readToken, type Subscriber, WorkerNumbers } from '../node/index.ts';
 import { Session } from '../worker/index.ts';
 import { ActorMirror } from './actor-mirror.ts';
 import { RuntimeFailure } from './errors.ts';
@@ -39,6 +39,10 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
           session?.close();
           connection.close();
           return;
+        case 'numbers':
+          numbers.add(message.first, message.last);
+          for (const each of joining.splice(0)) session?.link.send(each);
+          return;
         case 'spawned':
         case 'place':
         case 'killed':
@@ -50,6 +54,8 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
     onLost: () => session?.close(),
   });
   const directory = new Directory(connection);
+  const numbers = new WorkerNumbers(() => connection.send({ t: 'numbers' }));
+  const joining: Extract<ToAgent, { t: 'guest-join' }>[] = [];
   let timer: NodeJS.Timeout | undefined;
   const worker = await new Promise<number>((resolve, reject) => {
     attached = resolve;
@@ -66,12 +72,35 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
   const own = new Session(
     { worker, folder, token, maxInFlightBytes },
     {
-      send(message) {
-        if (message.t === 'spawn' || message.t === 'resolve' || message.t === 'kill' || message.t === 'ask')
-          directory.receive(message, self);
-      },
+      send: (message) => receive(message, self),
     },
   );
+  // Threads of its tasks take part through it.
+  const guests = new Guests(directory);
+  const receive = (message: ToAgent, from: Subscriber): void => {
+    switch (message.t) {
+      case 'spawn':
+      case 'resolve':
+      case 'kill':
+      case 'ask':
+        directory.receive(message, from);
+        return;
+      case 'guest-join':
+        if (numbers.empty) {
+          joining.push(message);
+          connection.send({ t: 'numbers' });
+        } else guests.join(numbers.next(), from, message.request);
+        return;
+      case 'guest-left':
+        guests.left(message.worker, from);
+        return;
+      case 'guest': {
+        const guest = guests.unwrap(message, from);
+        if (guest !== undefined) receive(message.message, guest);
+        return;
+      }
+    }
+  };
   const self = { worker, send: (message: FromAgent) => own.onAgent(message) };
   session = own;
   return {

@@ -30,13 +30,13 @@ function packageOf(file: string): { folder: string; name: string } {
   }
 }
 
-const GeneratorFunction = function* () {}.constructor as FunctionConstructor;
-const AsyncGeneratorFunction = async function* () {}.constructor as FunctionConstructor;
+export const GeneratorFunction = function* () {}.constructor as FunctionConstructor;
+export const AsyncGeneratorFunction = async function* () {}.constructor as FunctionConstructor;
 
 const packages = new Map<string, { folder: string; name: string }>();
 
 /** `<package>/<module without extension>#<export>`; the same from the sources and from a build folder. */
-function idOf(module: string, exportName: string): string {
+export function idOf(module: string, exportName: string): string {
   if (!module.startsWith('file:')) return `${module}#${exportName}`;
   const file = fileURLToPath(module);
   let found = packages.get(dirname(file));
@@ -49,6 +49,11 @@ function idOf(module: string, exportName: string): string {
 }
 
 const registered = new Map<string, { id: string; module: string; exportName: string }>();
+
+/** Notes a definition for the program's manifest. */
+export function register(definition: { id: string; module: string; exportName: string }): void {
+  registered.set(definition.id, definition);
+}
 
 /** Every definition that this process has made: what a program's manifest lists as its actors. */
 export function registeredDefinitions(): { id: string; module: string; exportName: string }[] {
@@ -127,7 +132,7 @@ export function defineActor<C extends ActorClass>(
     );
   const concurrencyGroups = groupsOf(exportName, methods, options.concurrencyGroups ?? {});
   const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods, streams, concurrencyGroups };
-  registered.set(definition.id, { id: definition.id, module, exportName });
+  register({ id: definition.id, module, exportName });
   return Object.freeze(definition) as unknown as ActorDefinition<C>;
 }
 

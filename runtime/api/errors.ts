@@ -11,6 +11,8 @@ export const runtimeErrorCodes = {
   SINKFLEX_ACTOR_UNRESPONSIVE:
     'Its event loop was blocked, or its process stopped, for longer than unresponsiveMs: split the work, or use native tasks that wait elsewhere.',
   SINKFLEX_ACTOR_BUSY: 'The mailbox (maxPending) or the channel (maxInFlightBytes) is full: await earlier calls first, or raise the limit.',
+  SINKFLEX_TASK_DIED:
+    'The thread or process that ran the task ended under it, more often than maxRetries allows: read the cause, or give it more memory.',
   SINKFLEX_CALL_TIMEOUT: 'The deadline passed before the answer: raise timeoutMs, or look at what the actor is doing.',
   SINKFLEX_CALL_ABORTED: 'The AbortSignal of the call (or of the call around it) was aborted.',
   SINKFLEX_METHOD_FAILED: 'The method threw an error that is not a SinkflexError; name, message and stack are those of the actor.',

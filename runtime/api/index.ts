@@ -30,6 +30,16 @@ export {
   parseManifest,
   storeProgram,
 } from '../program/index.ts';
+export {
+  type CurrentTask,
+  currentTask,
+  defineTask,
+  type TaskCaller,
+  type TaskDefinition,
+  type TaskFunction,
+  type TaskOptions,
+  task,
+} from '../tasks/index.ts';
 export { onAbort } from '../worker/index.ts';
 export { cancel, currentActor, getActor, kill, listActors, onActorChange, ready, spawn, withOptions } from './actors.ts';
 export { type AgentOptions, type HeadOptions, joinHead, type RunningAgent, type RunningHead, startHead } from './cluster.ts';

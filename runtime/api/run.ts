@@ -3,6 +3,7 @@ import { isMainThread } from 'node:worker_threads';
 import type { OwnerId } from '../control/index.ts';
 import type { Head } from '../head/index.ts';
 import { type Agent, sweepRunFolders } from '../node/index.ts';
+import { endTasks, setTaskCpus } from '../tasks/index.ts';
 import { hasSession, type Session } from '../worker/index.ts';
 import { attachRun } from './attached-run.ts';
 import { RuntimeFailure } from './errors.ts';
@@ -78,6 +79,7 @@ export async function init(options: InitOptions = {}): Promise<void> {
         : await attachRun(options.address, checked.maxInFlightBytes);
     run = started;
     process.once('exit', started.onExit);
+    setTaskCpus(checked.total.cpus!);
     await started.session.open();
     await started.observing?.open(started, options);
   } catch (error) {
@@ -101,6 +103,7 @@ export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
   const current = run;
   ending = (async () => {
     try {
+      await endTasks();
       await current.close(options.timeoutMs ?? 5000);
     } finally {
       process.off('exit', current.onExit);

@@ -49,10 +49,11 @@ export interface ObjectStream<T> extends AsyncIterable<T, undefined> {
 export type ReservedMethod = 'start' | 'stop' | 'drain' | 'checkpoint' | 'restore' | 'then' | 'toJSON' | 'constructor';
 
 type Argument<A> = A | ObjectRef<A>;
-type Arguments<P extends readonly unknown[]> = { [I in keyof P]: Argument<P[I]> };
+/** Parameters that each may be a ref instead. */
+export type ArgumentsOf<P extends readonly unknown[]> = { [I in keyof P]: Argument<P[I]> };
 
 /** Generators answer with streams, everything else with a ref. */
-type Answer<R> = 0 extends 1 & R
+export type AnswerOf<R> = 0 extends 1 & R
   ? ObjectRef<R>
   : [R] extends [never]
     ? ObjectRef<never>
@@ -67,7 +68,7 @@ type HandleMethods<I> = {
   readonly [K in keyof I as K extends ReservedMethod ? never : I[K] extends (...args: never[]) => unknown ? K : never]: I[K] extends (
     ...args: infer P
   ) => infer R
-    ? (...args: Arguments<P>) => Answer<R>
+    ? (...args: ArgumentsOf<P>) => AnswerOf<R>
     : never;
 };
 

@@ -111,6 +111,11 @@ export type ToAgent =
   | { t: 'ended'; actor: number; incarnation: number; reason: 'constructor' | 'killed'; error?: ErrorData }
   /** What checkpoint() answered: kept for the next incarnation's restore(). */
   | { t: 'checkpoint'; actor: number; incarnation: number; state: EncodedValue }
+  /** A thread that this worker runs itself wants to take part in the run: a number for it. */
+  | { t: 'guest-join'; request: number }
+  | { t: 'guest-left'; worker: number }
+  /** What it says. */
+  | { t: 'guest'; worker: number; message: ToAgent }
   | { t: 'fatal'; error: ErrorData }
   /** What was asked with 'query'. Not a word of any incarnation: a worker that cannot answer is a fact of its own. */
   | { t: 'reply'; request: number; answer?: unknown; error?: ErrorData };
@@ -120,6 +125,8 @@ export type FromAgent =
   | { t: 'stop'; actor: number; incarnation: number; graceMs: number; mode: StopMode }
   | { t: 'place'; place: Place }
   | { t: 'killed'; request: number }
+  | { t: 'guest-joined'; request: number; worker: number }
+  | { t: 'guest'; worker: number; message: FromAgent }
   | { t: 'answer'; request: number; value?: unknown; error?: ErrorData }
   /** Somebody looks: what is going on in this worker? */
   | { t: 'query'; request: number; question: Question };

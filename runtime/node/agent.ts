@@ -9,6 +9,7 @@ import type { Question } from '../observe/questions.ts';
 import { encodeError, socketPath } from '../wire/index.ts';
 import type { Health, WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
+import { Guests } from './guests.ts';
 import { HeldBundles } from './held-bundles.ts';
 import { Janitor } from './janitor.ts';
 import { MemoryGroups } from './memory-limit.ts';
@@ -52,6 +53,7 @@ export class Agent {
   readonly #workers = new Map<number, WorkerRecord>();
   /** Those of them that many actors share. */
   readonly #shared = new Set<WorkerRecord>();
+  readonly #guests: Guests;
   readonly #questions = new Questions();
   readonly #workerListeners = new Set<(worker: WorkerInfo, end: WorkerEnd | undefined) => void>();
   readonly #numbers: WorkerNumbers;
@@ -67,6 +69,7 @@ export class Agent {
     this.#options = options;
     this.#head = head;
     this.#directory = new Directory(head);
+    this.#guests = new Guests(this.#directory);
     this.#numbers = new WorkerNumbers(() => head.send({ t: 'numbers' }));
     const folder = options.ownFolder ?? options.folder;
     this.#pool = new WorkerPool({
@@ -122,6 +125,17 @@ export class Agent {
       case 'fatal': {
         const worker = this.#workers.get(from.worker);
         if (worker !== undefined) worker.fatal = message;
+        return;
+      }
+      case 'guest-join':
+        this.#guests.join(this.#numbers.next(), from, message.request);
+        return;
+      case 'guest-left':
+        this.#guests.left(message.worker, from);
+        return;
+      case 'guest': {
+        const guest = this.#guests.unwrap(message, from);
+        if (guest !== undefined) this.receive(message.message, guest);
         return;
       }
       case 'reply':
@@ -316,6 +330,7 @@ export class Agent {
     this.#workers.delete(worker.worker);
     this.#shared.delete(worker);
     this.#directory.gone(worker.worker);
+    this.#guests.hostGone(worker.worker);
     this.#questions.workerEnded(worker.worker);
     // Processes that were killed had no time to take their listener away.
     unlink(socketPath(this.#options.folder, worker.worker), () => {});

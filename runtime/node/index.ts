@@ -4,5 +4,7 @@ export { type JoinedAgent, type JoinOptions, joinHead } from './agent-process.ts
 export { nodeCapacity } from './capacity.ts';
 export { readToken } from './cluster-folder.ts';
 export { Directory, type Subscriber } from './directory.ts';
+export { Guests } from './guests.ts';
 export { HeadConnection } from './head-connection.ts';
 export { makeRunFolder, sweepRunFolders } from './run-folder.ts';
+export { WorkerNumbers } from './worker-numbers.ts';

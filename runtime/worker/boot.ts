@@ -47,6 +47,8 @@ export class WorkerLife {
       case 'place':
       case 'killed':
       case 'answer':
+      case 'guest':
+      case 'guest-joined':
         this.#session.onAgent(message);
         return;
       case 'query':

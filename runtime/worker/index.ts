@@ -3,5 +3,5 @@ export { onAbort } from './abort.ts';
 export { ActorClient } from './client.ts';
 export { type ActorCounts, type CallRecord, type MethodCounts, type Recorder, setRecorder } from './counters.ts';
 export { ActorHost } from './host.ts';
-export { actorScope, callScope, type Scope } from './scope.ts';
-export { type AgentLink, collectRefs, hasSession, Session, session } from './session.ts';
+export { actorScope, callScope, type Scope, setAlone } from './scope.ts';
+export { type AgentLink, collectRefs, hasSession, Session, type SessionBirth, session } from './session.ts';

@@ -37,9 +37,16 @@ export function setResident(scope: Scope | undefined): void {
   resident = scope;
 }
 
+/** In a thread that runs one task at a time, what holds in everything that it does. */
+let alone: Scope | undefined;
+
+export function setAlone(scope: Scope | undefined): void {
+  alone = scope;
+}
+
 /** The call that a nested call inherits from. */
 export function callScope(): Scope | undefined {
-  const scope = storage.getStore() ?? synchronous;
+  const scope = storage.getStore() ?? synchronous ?? alone;
   return scope?.over ? undefined : scope;
 }
 

@@ -19,6 +19,8 @@ export interface AgentLink {
   send(message: ToAgent): void;
 }
 
+export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes'>;
+
 const KEPT_ENDS = 1000;
 
 let current: Session | undefined;
@@ -44,6 +46,10 @@ export class Session implements Keeper {
   readonly worker: number;
   readonly link: AgentLink;
   readonly maxInFlightBytes: number;
+  /** What a thread of this worker needs to take part in the run itself. */
+  readonly birth: SessionBirth;
+  /** Threads of this worker that take part. */
+  guests: { receive(message: Extract<FromAgent, { t: 'guest' | 'guest-joined' }>): void } | undefined = undefined;
   /** For what should not happen to many at the same moment. */
   readonly random: () => number;
   readonly loans = new Loans();
@@ -64,12 +70,9 @@ export class Session implements Keeper {
   readonly keptFor = new Map<number, () => void>();
   #listener: Listener | undefined;
 
-  constructor(
-    birth: Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes'>,
-    link: AgentLink,
-    random: () => number = Math.random,
-  ) {
+  constructor(birth: SessionBirth, link: AgentLink, random: () => number = Math.random) {
     if (current !== undefined) throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', 'this thread already takes part in a run');
+    this.birth = birth;
     this.worker = birth.worker;
     this.link = link;
     this.random = random;
@@ -204,6 +207,10 @@ export class Session implements Keeper {
 
   /** What the agent says that is no command. */
   onAgent(message: FromAgent): void {
+    if (message.t === 'guest' || message.t === 'guest-joined') {
+      this.guests?.receive(message);
+      return;
+    }
     if (message.t === 'place') {
       const { place } = message;
       this.#clients.get(place.actor)?.placed(place);

@@ -1,0 +1,32 @@
+// Checks what a user passes with a task, and fills in defaults.
+import { RuntimeFailure } from '../api/errors.ts';
+import { UNIT } from './admission.ts';
+import type { TaskOptions } from './types.ts';
+
+export interface CheckedOptions {
+  isolation: 'thread' | 'process';
+  /** In units of 1/10000. */
+  cpus: number;
+  maxRetries: number;
+  retryOn: ((error: Error) => boolean) | undefined;
+  timeoutMs: number | undefined;
+  signal: AbortSignal | undefined;
+  cancelGraceMs: number;
+}
+
+function bad(option: string, value: unknown, wanted: string): never {
+  throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `${option} is ${String(value)}; it must be ${wanted}`);
+}
+
+export function checkTask(options: TaskOptions): CheckedOptions {
+  const { isolation = 'thread', cpus = 1, maxRetries = 3, retryOn, timeoutMs, signal, cancelGraceMs = 1000 } = options;
+  if (isolation !== 'thread' && isolation !== 'process') bad('isolation', isolation, "'thread' or 'process'");
+  if (!(Number.isFinite(cpus) && cpus >= 0)) bad('cpus', cpus, 'a number of at least 0');
+  if (maxRetries !== Number.POSITIVE_INFINITY && (!Number.isSafeInteger(maxRetries) || maxRetries < 0))
+    bad('maxRetries', maxRetries, 'an integer of at least 0');
+  if (retryOn !== undefined && typeof retryOn !== 'function') bad('retryOn', retryOn, 'a function of the error');
+  if (timeoutMs !== undefined && !(timeoutMs >= 0 && timeoutMs < 2 ** 31)) bad('timeoutMs', timeoutMs, 'milliseconds from 0 to 2^31 - 1');
+  if (signal !== undefined && !(signal instanceof AbortSignal)) bad('signal', signal, 'an AbortSignal');
+  if (!(cancelGraceMs >= 0 && cancelGraceMs < 2 ** 31)) bad('cancelGraceMs', cancelGraceMs, 'milliseconds from 0 to 2^31 - 1');
+  return { isolation, cpus: Math.round(cpus * UNIT), maxRetries, retryOn, timeoutMs, signal, cancelGraceMs };
+}

@@ -1,0 +1,176 @@
+// task(): calls a function somewhere else. In a worker that has a session, tasks run in its own pool; in a task thread, in its owner's.
+
+import { availableParallelism } from 'node:os';
+import { RuntimeFailure } from '../api/errors.ts';
+import type { ObjectStream } from '../api/types.ts';
+import { keep } from '../api/values.ts';
+import { FAILED, RELEASED, Ref } from '../objects/index.ts';
+import { encodeAlone } from '../wire/index.ts';
+import { collectRefs, session } from '../worker/index.ts';
+import { TaskCall } from './call.ts';
+import { knownTask, loadTask, type Task, type TaskName, taskOf } from './definition.ts';
+import { type DeskOptions, desk, openDesk } from './nested.ts';
+import { type CheckedOptions, checkTask } from './options.ts';
+import { Runners } from './runners.ts';
+import { Scheduler } from './scheduler.ts';
+import { TaskStream } from './stream.ts';
+import { ThreadPool } from './thread-pool.ts';
+import type { TaskCaller, TaskDefinition, TaskFunction, TaskOptions } from './types.ts';
+
+interface Tasks {
+  scheduler: Scheduler;
+  threads: ThreadPool;
+  runners: Runners;
+  streamers: { thread: Runners; process: Runners };
+}
+
+let tasks: Tasks | undefined;
+let cpus: number | undefined;
+
+/** Processors that tasks of this worker may take at once; default all. */
+export function setTaskCpus(count: number): void {
+  cpus = count;
+}
+
+function ofHere(): Tasks {
+  if (tasks !== undefined) return tasks;
+  const here = session();
+  const threads = new ThreadPool(here, (task, ms, waited) => scheduler.measured(task, ms, waited));
+  const processes = new Runners('process');
+  const scheduler = new Scheduler(cpus ?? availableParallelism(), threads, processes);
+  tasks = { scheduler, threads, runners: processes, streamers: { thread: new Runners('thread'), process: processes } };
+  const named = async (name: TaskName): Promise<Task> => knownTask(name.id) ?? (await loadTask(name));
+  void openDesk(
+    here,
+    async (name, options, args) => submit(await named(name), checkTask(options), args).promise(),
+    async function* (name, options, args) {
+      yield* stream(await named(name), checkTask(options), args);
+    },
+    scheduler,
+  );
+  return tasks;
+}
+
+/** Ends what runs tasks of this worker. */
+export async function endTasks(): Promise<void> {
+  const ending = tasks;
+  tasks = undefined;
+  cpus = undefined;
+  if (ending === undefined) return;
+  ending.streamers.thread.close();
+  ending.runners.close();
+  await ending.threads.close();
+}
+
+/**
+ * A function that runs the task somewhere else and answers its ref at once. Refs among the arguments are resolved before it takes
+ * processors.
+ *
+ * @example
+ * const parts = files.map((file) => task(parse)(file));
+ * const total = await task(merge, { cpus: 2, timeoutMs: 60_000 })(parts[0], parts[1]);
+ */
+export function task<F extends TaskFunction>(definition: TaskDefinition<F>, options: TaskOptions = {}): TaskCaller<F> {
+  const known = taskOf(definition);
+  const checked = checkTask(options);
+  const call = (...args: unknown[]): unknown => {
+    const owner = desk();
+    if (owner !== undefined) return nested(owner, known, options, args);
+    return known.streams ? stream(known, checked, args) : submit(known, checked, args);
+  };
+  return call as TaskCaller<F>;
+}
+
+function nested({ client, worker }: NonNullable<ReturnType<typeof desk>>, task: Task, options: TaskOptions, args: unknown[]): unknown {
+  const { isolation, cpus, maxRetries, cancelGraceMs, timeoutMs, signal, retryOn } = options;
+  const forDesk = Object.fromEntries(
+    Object.entries({ isolation, cpus, maxRetries, cancelGraceMs }).filter(([, value]) => value !== undefined),
+  ) as DeskOptions;
+  const { id, name, module } = task;
+  const all = [worker, { id, name, module }, forDesk, ...args];
+  const own = { cancellable: true, ...(timeoutMs === undefined ? {} : { timeoutMs }), ...(signal === undefined ? {} : { signal }) };
+  if (task.streams) return client.stream('stream', all, own);
+  return client.call('run', all, retryOn === undefined ? own : { ...own, retryOn, maxRetries: maxRetries ?? 3 });
+}
+
+// --- arguments
+
+/** As they are now: later changes by the caller are not sent. Refs stay refs, and inner refs are kept until the call is over. */
+function copied(args: readonly unknown[], call: TaskCall): unknown[] {
+  const inner: Ref[] = [];
+  const copies = args.map((arg) => {
+    if (arg instanceof Ref || arg === null || (typeof arg !== 'object' && typeof arg !== 'function' && typeof arg !== 'symbol')) return arg;
+    const refs: Ref[] = [];
+    const outer = collectRefs(refs);
+    try {
+      const encoded = encodeAlone(arg);
+      if (refs.length === 0) return encoded;
+      inner.push(...refs);
+      return arg;
+    } finally {
+      collectRefs(outer);
+    }
+  });
+  if (inner.length > 0) {
+    const letGo = keep(inner);
+    call.release = () => {
+      inner.length = 0;
+      letGo();
+    };
+  }
+  return copies;
+}
+
+/** Calls back when every ref among the arguments has its value. */
+function whenResolved(call: TaskCall, then: () => void): void {
+  let waiting = 0;
+  const arrived = (ref: Ref, index: number): void => {
+    if (call.over) return;
+    if (ref.state === FAILED) call.ref.reject(ref.value);
+    else if (ref.state === RELEASED)
+      call.ref.reject(new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', `argument ${index} of task ${call.task.name}() was released`));
+    else {
+      call.args[index] = ref.value;
+      if (--waiting === 0) then();
+    }
+  };
+  const refs = call.args.flatMap((arg, index) => (arg instanceof Ref ? [{ ref: arg, index }] : []));
+  waiting = refs.length;
+  if (waiting === 0) then();
+  else for (const { ref, index } of refs) ref.whenSettled((settled) => arrived(settled, index));
+}
+
+// --- calls
+
+function submit(task: Task, options: CheckedOptions, args: readonly unknown[]): Ref {
+  const { scheduler } = ofHere();
+  const ref = new Ref();
+  const call = new TaskCall(task, ref, options, (again) => scheduler.submit(again));
+  try {
+    call.args = copied(args, call);
+  } catch (error) {
+    ref.reject(error);
+    return ref;
+  }
+  if (call.begin()) whenResolved(call, () => scheduler.submit(call));
+  return ref;
+}
+
+function stream(task: Task, options: CheckedOptions, args: readonly unknown[]): ObjectStream<unknown> {
+  const { scheduler, streamers } = ofHere();
+  const ref = new Ref();
+  const call = new TaskCall(task, ref, options, () => {});
+  const opened = new Promise<ReturnType<Runners['stream']>>((resolve, reject) => {
+    ref.whenSettled((settled) => settled.state === FAILED && reject(settled.value));
+    call.args = copied(args, call);
+    if (!call.begin()) return;
+    whenResolved(call, () =>
+      scheduler.reserve(call, (over) => {
+        resolve(streamers[options.isolation].stream(call, over));
+        ref.guard = undefined;
+        call.terms.settled();
+      }),
+    );
+  });
+  return new TaskStream(opened, call);
+}
