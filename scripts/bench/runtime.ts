@@ -1,6 +1,7 @@
 // Suite `runtime`: calls, actors, values, faults and sizes of the actor runtime beside Ray, the same work in the same run.
 import type { Suite } from './rows.ts';
 import { actorAsync, actorManyToMany, actorSync } from './runtime/calls.ts';
+import { collectiveAllReduce } from './runtime/collectives.ts';
 import { actorCreate } from './runtime/create.ts';
 import { echo } from './runtime/echo.ts';
 import { faultKill } from './runtime/faults.ts';
@@ -27,6 +28,9 @@ export const runtimeSuite: Suite = {
   'object.put.100mb': (context) => objectPut(context, '100mb'),
   'object.put.1gb': (context) => objectPut(context, '1gb'),
   'object.broadcast.100mb': objectBroadcast,
+  'collective.all_reduce.4kb': (context) => collectiveAllReduce(context, '4kb'),
+  'collective.all_reduce.1mb': (context) => collectiveAllReduce(context, '1mb'),
+  'collective.all_reduce.100mb': (context) => collectiveAllReduce(context, '100mb'),
   'fault.kill': faultKill,
   'idle.shared': (context) => idle(context, 'shared'),
   'idle.thread': (context) => idle(context, 'thread'),

@@ -1,7 +1,7 @@
 // Rows actor.sync.*, actor.async.*, actor.nn.async: what a call costs, one after another and many at once.
 import type { SuiteContext } from '../rows.ts';
 import { awake } from './awake.ts';
-import { endRay } from './ray.ts';
+import { endRay } from './peers.ts';
 import { peerOf, withRuntime } from './run.ts';
 import { compare, each, together } from './turns.ts';
 

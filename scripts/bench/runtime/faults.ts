@@ -1,7 +1,7 @@
 // Rows fault.*: how soon a caller knows that its actor is gone, and how soon it is answered again.
 import { kill } from '../../../runtime/index.ts';
 import { judged, ratioOf, type SuiteContext } from '../rows.ts';
-import { rayOf } from './ray.ts';
+import { rayOf } from './peers.ts';
 import { peerOf, withRuntime } from './run.ts';
 import { median, round, SUITE } from './turns.ts';
 

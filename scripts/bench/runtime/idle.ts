@@ -9,8 +9,8 @@ import { type Isolation, spawn } from '../../../runtime/index.ts';
 import { judged, type SuiteContext } from '../rows.ts';
 import { Peer } from './actors.ts';
 import { alone } from './alone.ts';
+import { rayOf } from './peers.ts';
 import { mib, privateBytes } from './private-memory.ts';
-import { rayOf } from './ray.ts';
 import { withRuntime } from './run.ts';
 import { round, SUITE } from './turns.ts';
 

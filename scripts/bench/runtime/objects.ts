@@ -2,7 +2,7 @@
 // (turns before the first that counts), since the first touch of memory costs more than the copy.
 import { get, put } from '../../../runtime/index.ts';
 import { judged, ratioOf, type SuiteContext } from '../rows.ts';
-import { endRay, rayOf } from './ray.ts';
+import { endRay, rayOf } from './peers.ts';
 import { peerOf, withRuntime } from './run.ts';
 import { compare, median, round, SUITE } from './turns.ts';
 

@@ -1,7 +1,7 @@
-// How rows of the suite `runtime` are measured: turns of ours and of Ray alternate, the figure of each is its median over turns.
+// How rows of the suite `runtime` are measured: turns of ours and of the peer (Ray) alternate, the figure of each is its median over turns.
 import { median } from '../../../actors/index.ts';
 import { judged, ratioOf, type SuiteContext } from '../rows.ts';
-import { type Ray, rayOf } from './ray.ts';
+import { type Peer, type PeerName, peerNamed } from './peers.ts';
 
 export const SUITE = 'runtime';
 
@@ -12,16 +12,18 @@ export interface Comparison {
   turns: number;
   /** The figure of one turn. */
   ours: () => Promise<number>;
-  peer?: (ray: Ray) => Promise<number>;
+  peer?: (peer: Peer) => Promise<number>;
+  /** Default Ray. */
+  against?: PeerName;
   bar?: { ratio?: number; most?: number; least?: number };
   details?: () => Record<string, number | string>;
 }
 
 /** Measures a row and reports it. */
 export async function compare(context: SuiteContext, c: Comparison): Promise<void> {
-  const ray = c.peer === undefined ? undefined : await rayOf(context);
-  if (typeof ray === 'string') context.report({ suite: SUITE, row: c.row, skipped: `peer: ${ray}` });
-  const peer = typeof ray === 'object' ? ray : undefined;
+  const found = c.peer === undefined ? undefined : await peerNamed(c.against ?? 'Ray', context);
+  if (typeof found === 'string') context.report({ suite: SUITE, row: c.row, skipped: `peer: ${found}` });
+  const peer = typeof found === 'object' ? found : undefined;
   const ours: number[] = [];
   const theirs: number[] = [];
   for (let turn = 0; turn < (context.quick ? Math.min(2, c.turns) : c.turns); turn++) {
@@ -38,7 +40,7 @@ export async function compare(context: SuiteContext, c: Comparison): Promise<voi
         unit: c.unit,
         ours: round(own),
         ...(other === undefined ? {} : { peer: round(other), ratio: round(ratioOf(own, other, c.better)) }),
-        details: { ...(other === undefined ? {} : { peer: 'Ray' }), turns: ours.length, ...c.details?.() },
+        details: { ...(other === undefined ? {} : { peer: peer!.name }), turns: ours.length, ...c.details?.() },
       },
       c.bar ?? {},
     ),
