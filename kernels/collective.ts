@@ -65,7 +65,7 @@ const native = addon as unknown as {
 
 const DEFAULT_TIMEOUT_MS = 600_000;
 /** Large enough that a meeting costs little beside the copy, small enough that what is staged stays in a shared cache. */
-const CHUNK_BYTES = 512 * 1024;
+const CHUNK_BYTES = 1024 * 1024;
 const ends: readonly (CollectiveEnd | undefined)[] = [undefined, 'died', 'left', 'deadline', 'aborted'];
 const folds: Readonly<Record<Reduction, number>> = { sum: 0, mean: 1, min: 2, max: 3 };
 
