@@ -4,11 +4,13 @@ import { actorAsync, actorManyToMany, actorSync } from './runtime/calls.ts';
 import { collectiveAllReduce } from './runtime/collectives.ts';
 import { actorCreate } from './runtime/create.ts';
 import { echo } from './runtime/echo.ts';
-import { faultKill } from './runtime/faults.ts';
+import { faultKill, faultStop } from './runtime/faults.ts';
+import { groupCreate } from './runtime/groups.ts';
 import { idle } from './runtime/idle.ts';
 import { objectBroadcast, objectPut } from './runtime/objects.ts';
 import { overhead } from './runtime/overhead.ts';
 import { scaleActors, scaleQueue } from './runtime/scale.ts';
+import { actorStream } from './runtime/stream.ts';
 
 export const runtimeSuite: Suite = {
   'actor.sync.thread': (context) => actorSync(context, 'thread', 'awake'),
@@ -20,6 +22,7 @@ export const runtimeSuite: Suite = {
   'actor.async.thread': (context) => actorAsync(context, 'thread'),
   'actor.async.process': (context) => actorAsync(context, 'process'),
   'actor.nn.async': actorManyToMany,
+  'actor.stream': actorStream,
   'actor.create.thread': (context) => actorCreate(context, 'thread'),
   'actor.create.process': (context) => actorCreate(context, 'process'),
   'actor.create.warm': (context) => actorCreate(context, 'warm'),
@@ -28,10 +31,12 @@ export const runtimeSuite: Suite = {
   'object.put.100mb': (context) => objectPut(context, '100mb'),
   'object.put.1gb': (context) => objectPut(context, '1gb'),
   'object.broadcast.100mb': objectBroadcast,
+  'group.create': groupCreate,
   'collective.all_reduce.4kb': (context) => collectiveAllReduce(context, '4kb'),
   'collective.all_reduce.1mb': (context) => collectiveAllReduce(context, '1mb'),
   'collective.all_reduce.100mb': (context) => collectiveAllReduce(context, '100mb'),
   'fault.kill': faultKill,
+  'fault.stop': faultStop,
   'idle.shared': (context) => idle(context, 'shared'),
   'idle.thread': (context) => idle(context, 'thread'),
   'idle.process': (context) => idle(context, 'process'),

@@ -17,6 +17,9 @@ class PeerActor {
   sleep(ms: number): Promise<void> {
     return new Promise((done) => setTimeout(done, ms));
   }
+  *items(n: number): Generator<string> {
+    for (let i = 0; i < n; i++) yield 'ok';
+  }
   /** n calls, dealt out to the others in turn. */
   async flood(others: ActorHandle<typeof Peer>[], n: number): Promise<void> {
     const calls = new Array<PromiseLike<unknown>>(n);
