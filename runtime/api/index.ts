@@ -73,6 +73,7 @@ export {
 } from './observe.ts';
 export { drainNode, explain, listNodes, type PlacementGroup, placementGroup } from './placement.ts';
 export { init, shutdown } from './run.ts';
+export { type StackSample, stack, stackText } from './stack.ts';
 export type {
   ActorClass,
   ActorDefinition,

@@ -6,6 +6,7 @@ import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { ActorSpec, Died, EndData, FromAgent, FromHead, HeadLink, NodeId, ToAgent } from '../control/index.ts';
 import type { Question } from '../observe/questions.ts';
+import { type StackSample, stackFolder, stackText } from '../observe/stack-sample.ts';
 import { encodeError, socketPath } from '../wire/index.ts';
 import type { Health, WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
@@ -323,7 +324,13 @@ export class Agent {
     worker.health = health;
     for (const { spec, incarnation } of worker.hosted) this.#head.send({ t: 'health', actor: spec.actor, incarnation, health });
     for (const listener of this.#workerListeners) listener(workerInfo(worker), undefined);
-    warnOfHealth(worker, forMs);
+    if (health !== 'blocked') {
+      warnOfHealth(worker, forMs);
+      return;
+    }
+    void worker.carrier.stack().then((sample) => {
+      if (worker.health === 'blocked') warnOfHealth(worker, forMs, stackText(sample));
+    });
   }
 
   #workerEnded(worker: WorkerRecord, end: WorkerEnd): void {
@@ -333,7 +340,7 @@ export class Agent {
     this.#guests.hostGone(worker.worker);
     this.#questions.workerEnded(worker.worker);
     // Processes that were killed had no time to take their listener away.
-    unlink(socketPath(this.#options.folder, worker.worker), () => {});
+    for (const folder of [this.#options.folder, stackFolder(this.#options.folder)]) unlink(socketPath(folder, worker.worker), () => {});
     for (const listener of this.#workerListeners) listener(workerInfo(worker), end);
     const cause = worker.fatal?.error ?? (end.error === undefined ? undefined : encodeError(end.error));
     for (const hosted of [...worker.hosted]) this.#ended(hosted, end, cause);
@@ -358,6 +365,15 @@ export class Agent {
     const record = this.#workers.get(worker);
     if (record === undefined) return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `there is no worker ${worker}`));
     return this.#questions.ask(worker, question, timeoutMs, (message) => record.send(message));
+  }
+
+  /** What the loop of a worker is executing, or of the worker that hosts an actor. Rejects with SINKFLEX_NO_ANSWER if it is not here. */
+  stack(of: { worker: number } | { actor: number }, timeoutMs?: number): Promise<StackSample> {
+    const record = 'worker' in of ? this.#workers.get(of.worker) : this.#hosted.get(of.actor)?.worker;
+    const what = 'worker' in of ? `worker ${of.worker}` : `actor ${of.actor}`;
+    if (record === undefined)
+      return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `${what} does not run in this process's node`));
+    return record.carrier.stack(timeoutMs);
   }
 
   // --- its end

@@ -27,6 +27,8 @@ export interface CarrierEvents {
 
 export interface WorkerCarrier {
   readonly pid: number | undefined;
+  /** Of a thread of this process. */
+  readonly threadId?: number;
   send(message: FromAgent): void;
   /** Ends it at once, with everything it started. */
   destroy(): void;

@@ -5,9 +5,9 @@ import type { Health } from './carrier.ts';
 /** Workers tick ten times a second; without a tick for so long the loop does not turn. Leaves time to tell of it within 2 s. */
 export const BLOCKED_AFTER_MS = 1400;
 /** On a machine with too few processors a loop may wait for its turn: it is blocked for sure only after this. */
-export const STARVED_AFTER_MS = 6000;
+export const STARVED_AFTER_MS = 5000;
 /** Of a processor: who computes more than this without a tick is busy, not waiting for a processor. */
-const BUSY_SHARE = 0.25;
+const BUSY_SHARE = 0.1;
 
 export interface Sample {
   /** Milliseconds, of a clock that only goes forward. */

@@ -1,4 +1,6 @@
 // One host's agent: worker pool, liveness, clean ends.
+
+export { type StackFrame, type StackSample, stackText } from '../observe/stack-sample.ts';
 export { Agent, type AgentOptions, HARD_AFTER_MS } from './agent.ts';
 export { type JoinedAgent, type JoinOptions, joinHead } from './agent-process.ts';
 export { nodeCapacity } from './capacity.ts';

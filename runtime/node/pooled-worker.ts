@@ -3,9 +3,11 @@
 
 import { RuntimeFailure } from '../api/errors.ts';
 import type { FromAgent, ToAgent } from '../control/index.ts';
+import type { StackSample } from '../observe/stack-sample.ts';
 import type { CarrierEvents, EnvironmentChange, Spare, WorkerCarrier, WorkerEnd, WorkerRequest } from './carrier.ts';
 import type { MemoryAccounts } from './memory-limit.ts';
 import type { Monitor, Watch } from './monitor.ts';
+import { processStack, threadStack } from './stack.ts';
 
 export interface PooledEvents {
   onStarted(): void;
@@ -86,6 +88,14 @@ export class PooledWorker implements WorkerCarrier {
 
   expect(unresponsiveMs: number): void {
     this.#watch.setUnresponsiveMs(unresponsiveMs);
+  }
+
+  /** What its loop is executing, also if it never turns. */
+  async stack(timeoutMs = 1000): Promise<StackSample> {
+    if (this.#carrier === undefined) return { state: 'silent', frames: [] };
+    const { threadId } = this.#carrier;
+    const { folder, token, worker } = this.#request.birth;
+    return threadId === undefined ? processStack(folder, Buffer.from(token), worker, timeoutMs) : threadStack(threadId);
   }
 
   #ended(end: WorkerEnd): void {

@@ -8,8 +8,8 @@ import { sweepMemoryGroups } from './memory-limit.ts';
 
 const PREFIX = 'sinkflex-';
 const pattern = /^sinkflex-(\d+)-([0-9A-Za-z.]+)-[0-9A-Za-z]{6}$/;
-/** A socket's path has room for 107 bytes; '/<worker>.sock' needs up to 16. */
-const MAX_PATH = 90;
+/** A socket's path has room for 107 bytes; '/s/<worker>.sock' needs up to 18. */
+const MAX_PATH = 88;
 
 /** Where run folders are made. */
 export function runFolderBase(): string {

@@ -22,6 +22,7 @@ class ThreadWorker implements Spare, WorkerCarrier {
   ready = false;
   onReady: (() => void) | undefined;
   onGone: (() => void) | undefined;
+  readonly threadId: number;
   readonly #worker: Worker;
   readonly #stderr: OutputLines;
   #events: CarrierEvents | undefined;
@@ -32,6 +33,7 @@ class ThreadWorker implements Spare, WorkerCarrier {
 
   constructor(worker: Worker) {
     this.#worker = worker;
+    this.threadId = worker.threadId;
     const line = (stream: 'stdout' | 'stderr') => (text: string) => {
       if (this.#events === undefined) this.#lines.push([stream, text]);
       else this.#events.onLine(stream, text);

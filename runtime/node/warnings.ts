@@ -16,7 +16,7 @@ export function warnOfHealth(worker: WorkerRecord, forMs: number, stack?: string
   if (health === 'blocked') {
     const since = `${(forMs / 1000).toFixed(1)} s`;
     process.stderr.write(
-      `[sinkflex] ${nameOf(worker)} (${where}): its event loop has not turned for ${since}, calls to it wait${stack === undefined ? '' : `; it is at\n${stack}`}\n`,
+      `[sinkflex] ${nameOf(worker)} (${where}): its event loop has not turned for ${since}, calls to it wait${stack === undefined || stack === '' ? '' : `; it is at\n${stack}`}\n`,
     );
   } else if (health === 'stopped') {
     process.stderr.write(`[sinkflex] ${nameOf(worker)} (${where}) is stopped: calls to it wait until it is continued (kill -CONT)\n`);

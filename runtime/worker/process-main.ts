@@ -7,6 +7,7 @@ import { encodeError } from '../wire/index.ts';
 import { preload, WorkerLife } from './boot.ts';
 import { applyEnvironment } from './environment.ts';
 import { enterMemoryGroup, preferAsVictim } from './memory.ts';
+import { watchStack } from './stack-watcher.ts';
 
 process.on('disconnect', () => process.exit(0));
 os.dieWithParent(process.ppid); // before it is known whose it is; whether that is still its agent is asked again at its birth
@@ -36,6 +37,7 @@ process.on('message', (message: BirthMessage | FromAgent) => {
     process.title = message.label;
     applyEnvironment(message.environment);
     if (message.birth.memoryGroup !== undefined) enterMemoryGroup(message.birth.memoryGroup);
+    watchStack(message.birth);
     life = new WorkerLife(message.birth, { send, exit: (code) => process.exit(code) });
   } else life?.onMessage(message);
 });
