@@ -46,7 +46,7 @@ export interface NodeUp {
   running?: Running;
 }
 
-/** It is gone for good, with all that ran on it; actors are started elsewhere as their budgets allow (uncounted if it was draining). */
+/** It is gone for good, with all that ran on it; actors are started elsewhere as their budgets allow. */
 export interface NodeDown {
   type: 'node-down';
   node: NodeId;

@@ -200,10 +200,9 @@ const tenantsOf = (node: NodeRecord) => {
 function nodeDown(state: State, event: NodeDown): void {
   const node = state.nodes.get(event.node);
   if (node === undefined) return;
-  const preempted = node.draining;
   state.nodes.delete(node);
   const { actors, leases, bundles } = tenantsOf(node);
-  for (const { id, life } of actors) died(state, { type: 'died', actor: id, incarnation: life.incarnation, preempted });
+  for (const { id, life } of actors) died(state, { type: 'died', actor: id, incarnation: life.incarnation });
   for (const record of leases) if (state.leases.get(record.id) === record) loseLease(state, record);
   bundlesLost(
     state,

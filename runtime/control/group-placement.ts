@@ -119,6 +119,7 @@ function apart(state: State, bundles: readonly BundleRecord[], used: readonly No
     alike.set(key, known);
     return known;
   });
+  if (new Set(candidates.flat()).size < bundles.length) return false;
   const holder = new Map<NodeRecord, number>();
   const assign = (at: number, seen: Set<NodeRecord>): boolean => {
     const open = candidates[at]!.find((node) => !holder.has(node) && !seen.has(node));

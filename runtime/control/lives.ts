@@ -176,7 +176,7 @@ function bury(state: State, actor: ActorRecord): void {
     state.actors.delete(forgotten.id);
     state.emit({ type: 'forget', actor: forgotten.id });
   }
-  if (heir !== undefined && heir.before === undefined && heir.life.status === 'starting') {
+  if (heir !== undefined && heir.life.status === 'starting') {
     seek(state, heir);
     state.emit({ type: 'announce', actor: heir.id });
   }

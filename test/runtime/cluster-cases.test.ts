@@ -1,6 +1,6 @@
 // The control plane case by case: groups, queues, explain(), drains, names, owners, agents that come back.
 import t from 'tap';
-import { type ClusterEffect, ownerActor, type Spawn } from '../../runtime/control/index.ts';
+import { Cluster, type ClusterEffect, ownerActor, type Spawn } from '../../runtime/control/index.ts';
 import { clusterOf, kinds, POLICY, placeOf, spawn, up } from './cluster-support.ts';
 
 t.test('a group is agreed in two phases, tried again after a refusal, and gets back what a node took with it', (t) => {
@@ -30,11 +30,17 @@ t.test('a group is agreed in two phases, tried again after a refusal, and gets b
   t.same(kinds(made), ['commit n0', 'commit n2', 'announce-group', 'start n2', 'announce']);
   t.equal(cluster.group('g')?.state, 'created');
 
+  apply(up('n3', { cpus: 2 }));
   const lost = apply({ type: 'node-down', node: 'n2' });
-  t.same(kinds(lost), ['announce', 'wait', 'announce-group', 'prepare n1'], 'only the lost bundle is placed again');
+  t.same(
+    kinds(lost),
+    ['announce', 'wait', 'announce-group', 'prepare n1'],
+    'only the lost bundle is placed again, and n1 may be asked again',
+  );
   t.equal(cluster.group('g')?.state, 'rescheduling');
   apply({ type: 'backoff-elapsed', actor: 1, incarnation: 2 });
   t.equal(cluster.actor(1)?.state, 'pending');
+  t.same(kinds(apply({ type: 'prepared', group: 'g', attempt: 1, node: 'n1', ok: true })), [], 'an answer to another question');
   const back = apply({ type: 'prepared', group: 'g', attempt: 3, node: 'n1', ok: true });
   t.same(kinds(back), ['commit n1', 'announce-group', 'start n1', 'announce']);
 
@@ -46,6 +52,27 @@ t.test('a group is agreed in two phases, tried again after a refusal, and gets b
   t.same([cluster.node('n0')?.free, cluster.node('n1')?.free], [{ cpus: 2 }, { cpus: 2 }]);
   apply(spawn(2, { cpus: 1 }, { request: { group: 'g' } }));
   t.match(cluster.actor(2), { state: 'dead', because: 'its placement group g was removed' });
+  t.end();
+});
+
+t.test('a bundle is used as soon as its node has agreed, whatever the group still lacks', (t) => {
+  const { apply, cluster } = clusterOf(up('n0', { cpus: 2 }), up('n1', { cpus: 2 }), up('n2', { cpus: 2 }));
+  const bundles = [{ resources: { cpus: 2 } }, { resources: { cpus: 2 } }];
+  apply({ type: 'group-create', group: 'g', bundles, strategy: 'STRICT_SPREAD', lifetime: 'detached' });
+  for (const node of ['n0', 'n1']) apply({ type: 'prepared', group: 'g', attempt: 1, node, ok: true });
+  t.same(kinds(apply({ type: 'node-down', node: 'n1' })), ['announce-group', 'prepare n2']);
+  t.same(kinds(apply({ type: 'node-down', node: 'n0' })), ['announce-group'], 'an attempt is under way');
+  apply(spawn(1, { cpus: 1 }, { request: { group: 'g', bundle: 1 } }));
+  t.same(kinds(apply({ type: 'prepared', group: 'g', attempt: 2, node: 'n2', ok: true })), [
+    'commit n2',
+    'announce-group',
+    'start n2',
+    'announce',
+  ]);
+  t.equal(cluster.group('g')?.state, 'rescheduling');
+  t.same(kinds(apply(up('n3', { cpus: 2 }))), ['prepare n3', 'announce-group']);
+  apply({ type: 'prepared', group: 'g', attempt: 3, node: 'n3', ok: true });
+  t.equal(cluster.group('g')?.state, 'created');
   t.end();
 });
 
@@ -61,6 +88,7 @@ t.test('what comes free goes to who has waited longest; a large request holds up
   apply(spawn(5, { cpus: 1 }));
   apply(spawn(6, { cpus: 0.5 }));
   t.equal(cluster.explain({ actor: 5 })?.ahead, 2);
+  t.match(cluster.explain({ actor: 5 })?.text, / 2 of the same kind wait before it\.$/);
   t.equal(cluster.explain({ actor: 3 })?.ahead, 1);
   t.same(kinds(apply({ type: 'died', actor: 1, incarnation: 1 })), ['announce', 'leased n', 'start n', 'announce']);
   t.equal(cluster.actor(4)?.state, 'starting');
@@ -71,6 +99,21 @@ t.test('what comes free goes to who has waited longest; a large request holds up
   t.equal(cluster.actor(5)?.state, 'starting', 'before the newer one of its kind');
   t.same(kinds(apply(up('big', { cpus: 8 }))), ['start big', 'announce']);
   t.equal(cluster.actor(2)?.node, 'big', 'the one that has waited longest');
+  t.end();
+});
+
+t.test('a restart goes to the end of the queue, and keeps its place there when the cluster is restored', (t) => {
+  const { apply, cluster } = clusterOf(up('n', { cpus: 1 }));
+  apply(spawn(1, { cpus: 1 }, { policy: { ...POLICY, maxRestarts: 1 } }));
+  apply(spawn(2, { cpus: 1 }));
+  apply(spawn(3, { cpus: 1 }));
+  apply({ type: 'died', actor: 1, incarnation: 1 });
+  apply({ type: 'backoff-elapsed', actor: 1, incarnation: 2 });
+  const restored = Cluster.restore(JSON.parse(JSON.stringify(cluster.snapshot())));
+  for (const one of [cluster, restored]) {
+    one.apply({ type: 'died', actor: 2, incarnation: 1 }, 0);
+    t.same([one.actor(3)?.state, one.actor(1)?.state], ['starting', 'pending']);
+  }
   t.end();
 });
 
@@ -201,17 +244,24 @@ t.test('an agent that comes back is told what it should have, and ends what it s
   for (const actor of [1, 2, 3, 4]) apply(spawn(actor, { cpus: 1 }, { policy }));
   apply({ type: 'started', actor: 2, incarnation: 1 });
   apply({ type: 'kill', actor: 4, restart: false });
+  apply({ type: 'group-create', group: 'g', bundles: [{ resources: { cpus: 1 } }], strategy: 'PACK', lifetime: 'detached' });
+  apply({ type: 'prepared', group: 'g', attempt: 1, node: 'n', ok: true });
   const actors = [
     { actor: 3, incarnation: 1, started: true },
     { actor: 4, incarnation: 1, started: true },
     { actor: 9, incarnation: 2, started: true },
+  ];
+  const bundles = [
+    { group: 'g', attempt: 1, bundle: 0 },
+    { group: 'g', attempt: 7, bundle: 0 },
+    { group: 'old', attempt: 3, bundle: 1 },
   ];
   const effects = apply({
     type: 'node-up',
     node: 'n',
     total: { cpus: 8 },
     labels: {},
-    running: { actors, bundles: [{ group: 'old', attempt: 3, bundle: 1 }] },
+    running: { actors, bundles },
   });
   t.same(effects, [
     { type: 'start', actor: 1, incarnation: 1, node: 'n', gpus: [] },
@@ -220,6 +270,8 @@ t.test('an agent that comes back is told what it should have, and ends what it s
     { type: 'announce', actor: 3 },
     { type: 'terminate', actor: 4, incarnation: 1, node: 'n', why: 'kill' },
     { type: 'terminate', actor: 9, incarnation: 2, node: 'n', why: 'stale' },
+    { type: 'commit', group: 'g', attempt: 1, node: 'n', bundles: [0] },
+    { type: 'release', group: 'g', attempt: 7, node: 'n', bundles: [0] },
     { type: 'release', group: 'old', attempt: 3, node: 'n', bundles: [1] },
   ]);
   t.equal(cluster.actor(3)?.state, 'alive');

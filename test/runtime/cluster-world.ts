@@ -81,8 +81,9 @@ export class World {
   readonly leases = new Set<string>();
   #ids = 0;
 
-  constructor(seed: number, remember = 20) {
-    this.cluster = new Cluster({ seed, remember });
+  constructor(seed: number, nodes = 0) {
+    this.cluster = new Cluster({ seed, remember: 20 });
+    for (let i = 0; i < nodes; i++) this.apply({ type: 'node-up', node: `m${i}`, total: { cpus: 4, memory: 4000 }, labels: {} });
   }
 
   /** Undefined: there is nothing that it could happen to. */
@@ -360,6 +361,7 @@ export class World {
     const whole = new Map<string, number>();
     const count = (where: string, request: Record<string, number>, gpus: readonly number[]): void => {
       const asked = units('gpus', request.gpus ?? 0);
+      if (new Set(gpus).size < gpus.length) throw new Error(`a GPU is given twice at once: ${gpus}`);
       const parts = asked % 10_000 === 0 ? 0 : 1;
       if (gpus.length !== Math.floor(asked / 10_000) + parts) throw new Error(`${asked / 10_000} GPUs are ${gpus.length} devices`);
       if (parts === 0) for (const gpu of gpus) whole.set(`${where}:${gpu}`, (whole.get(`${where}:${gpu}`) ?? 0) + 1);

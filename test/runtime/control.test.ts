@@ -102,3 +102,16 @@ t.test('restarts that lie further back than the window no longer count', (t) => 
   t.equal(life.restarts, 20);
   t.end();
 });
+
+t.test('a death with its host is not counted, but an actor without a budget does not come back from it', (t) => {
+  const policy = { maxRestarts: 1, windowMs: 60_000, backoffMs: 100, backoffMaxMs: 300 };
+  let { life } = born(policy);
+  for (let i = 1; i <= 5; i++) {
+    const step = advance(life, { type: 'died', incarnation: i, preempted: true }, i);
+    t.same(step.effects.at(-1), { type: 'wait', incarnation: i + 1, delayMs: 0 });
+    life = advance(step.life, { type: 'backoff-elapsed', incarnation: i + 1 }, i).life;
+  }
+  t.same(life.recent, []);
+  t.equal(advance(born({ ...policy, maxRestarts: 0 }).life, { type: 'died', incarnation: 1, preempted: true }, 0).life.status, 'dead');
+  t.end();
+});
