@@ -6,5 +6,6 @@ export * from './pipeline/index.ts';
 export * from './reference/index.ts';
 export * from './rollout/index.ts';
 export * from './serving/index.ts';
+export * from './supervised/index.ts';
 export * from './trainer/index.ts';
 export * from './trajectory/index.ts';

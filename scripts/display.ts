@@ -31,6 +31,7 @@ const NUMBER_FORMATS: readonly [name: keyof ProgressNumbers & string, text: (val
   ['score', (v) => `score ${v.toFixed(3)}`],
   ['val', (v) => `val ${v.toFixed(3)}`],
   ['loss', (v) => `loss ${v.toFixed(3)}`],
+  ['val loss', (v) => `val loss ${v.toFixed(3)}`],
   ['tokensPerSecond', (v) => `${thousands(v)} trained tokens/s`],
   ['staleness', (v) => `staleness ${v.toFixed(2)}`],
 ];

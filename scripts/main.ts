@@ -16,6 +16,7 @@ import { metricsCommand, statusCommand } from './observe/status.ts';
 import { timelineCommand } from './observe/timeline.ts';
 import { packageRoot } from './package-root.ts';
 import { serveCommand } from './serve.ts';
+import { sftCommand } from './sft.ts';
 import { studyCommand } from './study.ts';
 
 /** Runs the words of a command line (without node and script); the exit code. */
@@ -44,7 +45,7 @@ function program(): Command {
     .exitOverride();
   const running = [headCommand(), agentCommand()];
   const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), metricsCommand()];
-  const models = [launchCommand(), evaluateCommand(), generateCommand(), serveCommand()];
+  const models = [launchCommand(), evaluateCommand(), generateCommand(), serveCommand(), sftCommand()];
   for (const command of [...models, studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
     // A flag of the whole program may stand after the subcommand too.
     command.option('--debug', 'show where an error happened').exitOverride();

@@ -2,6 +2,7 @@
 export { Chat, type EpisodeIds } from './chat.ts';
 export { ChatTemplate } from './chat-template.ts';
 export { Conversation, episodeIds } from './conversation.ts';
+export { readGenerationConfig, stopIdsOf } from './generation-config.ts';
 export { type WordFormat, type WordParameter, wordParser } from './parse.ts';
 export { TextStream } from './text-stream.ts';
 export { Tokenizer, type TokenizerFiles } from './tokenizer.ts';

@@ -2,16 +2,13 @@
  * The warm start: supervised steps on demonstrations of an expert that errs as a weak policy would. Demonstrations are written by the
  * rollout actors, which are idle meanwhile; the order of the steps is a function of the seed.
  */
-import { CounterRandom } from '../environment/index.ts';
-import { type DemonstrationBatch, learningRate } from '../trainer/index.ts';
+import { type DemonstrationBatch, DemonstrationOrder, learningRate, type MaskedSequence, packDemonstrations } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { isLoss } from './pool.ts';
 import { warmStartSchedule } from './settings.ts';
 
-/** One written demonstration as ids. */
-export interface EncodedDemonstration {
-  ids: Int32Array;
-  mask: Uint8Array;
+/** One written demonstration, and what its writer earned. */
+export interface EncodedDemonstration extends MaskedSequence {
   reward: number;
 }
 
@@ -31,7 +28,6 @@ export interface WarmStartProgress {
   metrics: Record<string, number>;
 }
 
-const orderKey = 0x73667431;
 /** Demonstrations written in one call. */
 const chunk = 64;
 /** A writer that dies is restarted by the runtime and asked again this often. */
@@ -57,46 +53,6 @@ export async function writeDemonstrations(writers: readonly DemonstrationWriter[
     }),
   );
   return parts.flat();
-}
-
-/** Draws the demonstrations of each step: passes over all of them in a new random order each. */
-export class DemonstrationOrder {
-  readonly #count: number;
-  readonly #random: CounterRandom;
-  #order: number[] = [];
-
-  constructor(count: number, seed: number) {
-    this.#count = count;
-    this.#random = new CounterRandom(orderKey, seed);
-  }
-
-  next(n: number): number[] {
-    const out: number[] = [];
-    while (out.length < n) {
-      if (this.#order.length === 0) {
-        this.#order = this.#random.sample(
-          Array.from({ length: this.#count }, (_, i) => i),
-          this.#count,
-        );
-      }
-      out.push(...this.#order.splice(0, n - out.length));
-    }
-    return out;
-  }
-}
-
-export function packDemonstrations(chosen: readonly EncodedDemonstration[]): DemonstrationBatch {
-  let n = 0;
-  for (const d of chosen) n += d.ids.length;
-  const batch: DemonstrationBatch = { ids: new Int32Array(n), cuSeqlens: new Int32Array(chosen.length + 1), mask: new Uint8Array(n) };
-  let offset = 0;
-  chosen.forEach((d, i) => {
-    batch.ids.set(d.ids, offset);
-    batch.mask.set(d.mask, offset);
-    offset += d.ids.length;
-    batch.cuSeqlens[i + 1] = offset;
-  });
-  return batch;
 }
 
 export async function warmStart(o: {

@@ -1,9 +1,16 @@
 /** A model folder ready to answer: weights, engine, tokenizer, chat template, and what its generation_config.json says. */
-import { existsSync, readFileSync } from 'node:fs';
-import { basename, join, resolve } from 'node:path';
+import { basename, resolve } from 'node:path';
 import { Engine, readModelConfig, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
-import { ChatTemplate, TextStream, Tokenizer, type ToolCallFormat, toolCallFormatOf } from '../language/index.ts';
+import {
+  ChatTemplate,
+  readGenerationConfig,
+  stopIdsOf,
+  TextStream,
+  Tokenizer,
+  type ToolCallFormat,
+  toolCallFormatOf,
+} from '../language/index.ts';
 import { SequenceCache } from './sequences.ts';
 
 export interface ServedModelOptions {
@@ -172,23 +179,4 @@ export class ServedModel {
     await this.engine.dispose();
     this.#store.close();
   }
-}
-
-function readGenerationConfig(folder: string): Record<string, unknown> {
-  const path = join(folder, 'generation_config.json');
-  if (!existsSync(path)) return {};
-  try {
-    return JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
-  } catch (cause) {
-    throw new ActorsError('SINKFLEX_CHECKPOINT_INVALID', `${path} is no JSON: ${(cause as Error).message}`, { cause });
-  }
-}
-
-/** Every id that ends a turn: generation_config.json may name several, config.json one, the tokenizer its own. */
-function stopIdsOf(tokenizer: Tokenizer, ...sources: unknown[]): number[] {
-  const ids = new Set<number>();
-  for (const source of sources) for (const id of Array.isArray(source) ? source : [source]) if (typeof id === 'number') ids.add(id);
-  const eos = tokenizer.special('eos_token');
-  if (eos !== undefined) ids.add(tokenizer.id(eos));
-  return [...ids];
 }

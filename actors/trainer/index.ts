@@ -8,11 +8,12 @@ export {
   registerAdvantageEstimator,
 } from './advantages.ts';
 export { type AggregationMode, aggregationModes } from './aggregation.ts';
-export { type CheckpointState, modelFolder, readCheckpoint, sweepCheckpoints } from './checkpoint.ts';
+export { type CheckpointState, modelFolder, readCheckpoint, sweepCheckpoints, writeCheckpoint } from './checkpoint.ts';
 export { type KlEstimator, klDerivative, klValue } from './kl.ts';
 export { type Correction, corrections, importanceWeight } from './off-policy.ts';
 export { type PolicyLoss, type PolicyLossOptions, policyLoss, policyLossNames, registerPolicyLoss } from './policy-losses.ts';
 export { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
 export { learningRate, type Schedule } from './schedule.ts';
-export { type DemonstrationBatch, type SftOptions, Trainer, TrainerActor, type TrainerOptions, type UpdateResult } from './trainer.ts';
+export { crossEntropy, type DemonstrationBatch, DemonstrationOrder, type MaskedSequence, packDemonstrations } from './supervised.ts';
+export { type SftOptions, Trainer, TrainerActor, type TrainerOptions, type UpdateResult } from './trainer.ts';
 export { type Metrics, spread } from './update-metrics.ts';

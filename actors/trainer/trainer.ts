@@ -20,6 +20,7 @@ import { responseTokenCounts, sequenceCoefficients } from './aggregation.ts';
 import { type CheckpointState, modelFolder, readCheckpoint, writeCheckpoint } from './checkpoint.ts';
 import { type ObjectiveOptions, ObjectiveSums, objective } from './objective.ts';
 import { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
+import { crossEntropy, type DemonstrationBatch } from './supervised.ts';
 import { type Metrics, mismatchMetrics, objectiveMetrics, spread, stalenessMetrics } from './update-metrics.ts';
 
 export interface TrainerOptions {
@@ -31,13 +32,6 @@ export interface TrainerOptions {
    * must not be answered as if nothing had happened.
    */
   fenced?: boolean;
-}
-
-/** Demonstrations: ids with a mask of what is to be learnt. */
-export interface DemonstrationBatch {
-  ids: Int32Array;
-  cuSeqlens: Int32Array;
-  mask: Uint8Array;
 }
 
 export interface SftOptions {
@@ -77,26 +71,10 @@ export class Trainer {
   /** One supervised step: cross-entropy, mean over the masked tokens. */
   async sft(batch: DemonstrationBatch, o: SftOptions): Promise<{ loss: number; gradNorm: number; tokens: number; version: number }> {
     this.#checkFence();
-    let tokens = 0;
-    for (const m of batch.mask) tokens += m;
     this.#engine.zeroGradients();
-    let sum = 0;
-    for (const range of microBatches(batch.cuSeqlens, this.#recipe.microBatchTokens)) {
-      const { start, end } = tokenSpan(batch.cuSeqlens, range);
-      const { logprobs } = await this.#engine.forward(sliceBatch(batch.ids, batch.cuSeqlens, range), {
-        keep: true,
-        mask: batch.mask.subarray(start, end),
-      });
-      const dLogprobs = new Float32Array(end - start);
-      for (let t = 0; t < dLogprobs.length; t++) {
-        if (batch.mask[start + t] !== 1) continue;
-        sum -= logprobs[t]!;
-        dLogprobs[t] = -1 / tokens;
-      }
-      await this.#engine.backward({ dLogprobs });
-    }
+    const { loss, tokens } = await crossEntropy(this.#engine, batch, { microBatchTokens: this.#recipe.microBatchTokens, learn: true });
     const gradNorm = await this.#step(o.lr, { ...this.#recipe.optimizer, weightDecay: o.weightDecay, gradClip: o.gradClip });
-    return { loss: sum / tokens, gradNorm, tokens, version: this.#version };
+    return { loss, gradNorm, tokens, version: this.#version };
   }
 
   /** One update from a batch: `epochs` passes of mini-batches. `reference`: log pi_ref of every token, where the KL has a weight. */

@@ -3,8 +3,8 @@ import t from 'tap';
 import { parseConfig } from '../../actors/pipeline/config.ts';
 import { Dataflow } from '../../actors/pipeline/dataflow.ts';
 import { type Assignment, RolloutPool, type RolloutWorker } from '../../actors/pipeline/pool.ts';
-import { DemonstrationOrder, packDemonstrations, warmStart, writeDemonstrations } from '../../actors/pipeline/warm-start.ts';
-import { learningRate } from '../../actors/trainer/index.ts';
+import { warmStart, writeDemonstrations } from '../../actors/pipeline/warm-start.ts';
+import { DemonstrationOrder, learningRate, packDemonstrations } from '../../actors/trainer/index.ts';
 import { type Batch, Ledger, type Trajectory, TrajectoryQueue } from '../../actors/trajectory/index.ts';
 import { SinkflexError } from '../../kernels/index.ts';
 
