@@ -1,9 +1,11 @@
 // A run whose head and agent live in the driver: all end with it.
+
 import { randomBytes, randomInt } from 'node:crypto';
 import { rmSync } from 'node:fs';
 import type { FromAgent, PeerLink } from '../control/index.ts';
 import { Head } from '../head/index.ts';
 import { Agent, HARD_AFTER_MS, makeRunFolder } from '../node/index.ts';
+import { MainBroker } from '../wire/index.ts';
 import { Session } from '../worker/index.ts';
 import type { CheckedInit } from './options.ts';
 import type { Run } from './run.ts';
@@ -39,7 +41,11 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
   );
   agent.join();
   const self = { worker: 0, send: (message: FromAgent) => session.onAgent(message) };
-  const session: Session = new Session({ worker: 0, folder, token, maxInFlightBytes }, { send: (message) => agent.receive(message, self) });
+  const session: Session = new Session(
+    { worker: 0, folder, token, maxInFlightBytes },
+    { send: (message) => agent.receive(message, self) },
+    { broker: new MainBroker(0) },
+  );
   return {
     session,
     folder,

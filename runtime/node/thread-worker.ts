@@ -1,6 +1,7 @@
 // Worker threads of this process. A thread starts as a spare that belongs to nobody; adopting it tells it whose it is.
 import { Worker } from 'node:worker_threads';
 import type { FromAgent, ToAgent } from '../control/index.ts';
+import { attach, openPort, type PortMessage } from '../wire/index.ts';
 import { type Adoption, type CarrierEvents, entryUrl, type Spare, STDERR_GRACE_MS, type WorkerCarrier, type WorkerEnd } from './carrier.ts';
 import { OutputLines } from './output.ts';
 import { needsLoader } from './runtime-env.ts';
@@ -30,6 +31,9 @@ class ThreadWorker implements Spare, WorkerCarrier {
   #end: Omit<WorkerEnd, 'lastStderr'> | undefined;
   #error: Pick<WorkerEnd, 'error' | 'outOfMemory'> = {};
   #over = false;
+  /** Number of the worker, once it is one. */
+  #number = -1;
+  #detach: (() => void) | undefined;
 
   constructor(worker: Worker) {
     this.#worker = worker;
@@ -44,8 +48,9 @@ class ThreadWorker implements Spare, WorkerCarrier {
       const full = (error as NodeJS.ErrnoException).code === 'ERR_WORKER_OUT_OF_MEMORY';
       this.#error = { error, ...(full ? { outOfMemory: true } : {}) };
     });
-    worker.on('message', (message: ToAgent) => {
-      if (message.t !== 'ready') this.#events?.onMessage(message);
+    worker.on('message', (message: ToAgent | PortMessage) => {
+      if (message.t === 'port') this.#answerPort(message);
+      else if (message.t !== 'ready') this.#events?.onMessage(message);
       else {
         this.ready = true;
         this.#settled();
@@ -53,6 +58,7 @@ class ThreadWorker implements Spare, WorkerCarrier {
     });
     worker.on('exit', (exitCode) => {
       this.#end = { exitCode, ...this.#error };
+      this.#detach?.();
       this.#settled();
       if (this.#stderr.ended) this.#report();
       else setTimeout(() => this.#report(), STDERR_GRACE_MS);
@@ -62,9 +68,23 @@ class ThreadWorker implements Spare, WorkerCarrier {
   adopt({ birth, label, environment }: Adoption, events: CarrierEvents): WorkerCarrier {
     this.#events = events;
     for (const [stream, text] of this.#lines.splice(0)) events.onLine(stream, text);
+    this.#number = birth.worker;
     this.#worker.postMessage({ t: 'birth', birth, label, environment });
+    if (!this.#over)
+      this.#detach = attach(birth.worker, (caller, port) =>
+        this.#worker.postMessage({ t: 'port', caller, port } satisfies PortMessage, [port]),
+      );
     if (this.#over) setImmediate(() => events.onEnd({ ...this.#end, lastStderr: this.#stderr.last }));
     return this;
+  }
+
+  /** The thread wants a channel to another thread of this process, or to the main thread. */
+  #answerPort(message: PortMessage): void {
+    if (!('peer' in message)) return;
+    const { request, peer } = message;
+    const port = openPort(this.#number, peer);
+    if (port === undefined) this.#worker.postMessage({ t: 'port', request } satisfies PortMessage);
+    else this.#worker.postMessage({ t: 'port', request, port } satisfies PortMessage, [port]);
   }
 
   send(message: FromAgent): void {

@@ -48,6 +48,11 @@ export class Loans {
     entry.ref.noLongerLent();
   }
 
+  heldBy(holder: number): boolean {
+    for (const { holders } of this.#entries.values()) if (holders.has(holder)) return true;
+    return false;
+  }
+
   get(id: number): Ref | undefined {
     return this.#entries.get(id)?.ref;
   }

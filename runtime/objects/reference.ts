@@ -13,7 +13,8 @@ export const RELEASED = 3;
 export interface Keeper {
   readonly worker: number;
   fetch(ref: Ref): void;
-  giveBack(owner: number, id: number): void;
+  /** `epoch`: of the time at which it was lent. */
+  giveBack(owner: number, id: number, epoch: number): void;
   /** Others still hold it. */
   isLent(id: number): boolean;
 }
@@ -24,12 +25,19 @@ export interface PendingCall {
   settled(): void;
 }
 
+/** Where a ref of another worker came from. */
+export interface Borrowed {
+  keeper: Keeper;
+  owner: number;
+  id: number;
+  /** Connections to the owner that had broken before: with each, the owner forgets what it lent. */
+  epoch: number;
+}
+
 const unobserved = new FinalizationRegistry<string>((what) => {
   process.stderr.write(`[sinkflex] a failed call was never awaited: ${what}\n`);
 });
-const borrowedGone = new FinalizationRegistry<{ keeper: Keeper; owner: number; id: number }>(({ keeper, owner, id }) =>
-  keeper.giveBack(owner, id),
-);
+const borrowedGone = new FinalizationRegistry<Borrowed>(({ keeper, owner, id, epoch }) => keeper.giveBack(owner, id, epoch));
 
 export class Ref implements ObjectRef<unknown> {
   state = PENDING;
@@ -40,7 +48,7 @@ export class Ref implements ObjectRef<unknown> {
   #promise: Promise<unknown> | undefined = undefined;
   #observed = false;
   /** Owned by another worker: ask there. */
-  readonly borrowed: { keeper: Keeper; owner: number; id: number } | undefined;
+  readonly borrowed: Borrowed | undefined;
   #asked = false;
   /** This worker let go of it; it may still be lent. */
   #released = false;
@@ -63,7 +71,7 @@ export class Ref implements ObjectRef<unknown> {
   holds: readonly Ref[] | undefined = undefined;
   onSettled: ((ref: Ref) => void)[] | undefined = undefined;
 
-  constructor(borrowed?: { keeper: Keeper; owner: number; id: number }) {
+  constructor(borrowed?: Borrowed) {
     this.borrowed = borrowed;
     if (borrowed !== undefined) borrowedGone.register(this, borrowed, this);
   }
@@ -160,7 +168,8 @@ export class Ref implements ObjectRef<unknown> {
     this.#markObserved();
     if (this.borrowed !== undefined) {
       borrowedGone.unregister(this);
-      this.borrowed.keeper.giveBack(this.borrowed.owner, this.borrowed.id);
+      const { keeper, owner, id, epoch } = this.borrowed;
+      keeper.giveBack(owner, id, epoch);
     } else if (this.id !== 0 && this.keeper?.isLent(this.id)) return;
     this.#drop();
   }

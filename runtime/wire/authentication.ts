@@ -2,6 +2,7 @@
 //   caller -> listener   magic 'SFXA', u32 caller's worker, 16 bytes nonce
 //   listener -> caller   16 bytes nonce, HMAC(token, 'listener' | both hellos)
 //   caller -> listener   HMAC(token, 'caller' | both hellos)
+//   listener -> caller   one byte: whether it lets the caller in (network.ts)
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { RuntimeFailure } from '../api/errors.ts';
 
@@ -18,6 +19,7 @@ const PROOF = 32;
 export const HELLO_BYTES = 4 + 4 + NONCE;
 export const REPLY_BYTES = NONCE + PROOF;
 export const PROOF_BYTES = PROOF;
+export const ADMISSION_BYTES = 1;
 
 function proof(token: Buffer, role: 'caller' | 'listener', hello: Buffer, nonce: Buffer, listener: Address): Buffer {
   return createHmac('sha256', token).update(role).update(hello).update(nonce).update(String(listener)).digest();

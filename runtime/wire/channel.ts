@@ -13,7 +13,8 @@ export interface Transport {
   /** True when the bytes are no longer needed: the buffers may be written again. `sent`: called when that is so, at once or later. */
   write(chunks: Buffer[], sent?: () => void): boolean;
   /** Begins to deliver. */
-  open(onData: (chunk: Buffer) => void, onClose: () => void): void;
+  /** Begins to deliver: pieces of the stream, or a frame's head and its sections, which are the receiver's to keep. */
+  open(onData: (chunk: Buffer, sections?: Buffer) => void, onClose: () => void): void;
   /** Ends the connection after what was written. */
   close(): void;
 }
@@ -59,10 +60,11 @@ export class Channel implements HeaderSink {
 
   open(): void {
     this.#transport.open(
-      (chunk) => {
+      (chunk, sections) => {
         this.receivedAt = performance.now();
         try {
-          this.#reader.push(chunk);
+          if (sections === undefined) this.#reader.push(chunk);
+          else this.#reader.pushFrame(chunk, sections);
         } catch (error) {
           this.close(
             error instanceof RuntimeFailure

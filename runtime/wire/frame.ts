@@ -65,6 +65,19 @@ export class FrameReader {
     }
   }
 
+  /** A whole frame, handed over by a transport that keeps nothing of it. */
+  pushFrame(head: Buffer, sections: Buffer): void {
+    const sizes = head.length >= PREFIX_BYTES ? this.#sizes(head, 0) : undefined;
+    if (
+      this.#prefixBytes > 0 ||
+      sizes?.messages !== head.length - PREFIX_BYTES ||
+      sizes.sections !== sections.length ||
+      sections.byteOffset % 8 > 0
+    )
+      throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer handed over a frame whose sizes are wrong');
+    this.#onFrame(head.subarray(PREFIX_BYTES), sections, sizes.fresh);
+  }
+
   #sizes(prefix: Buffer, at: number): { messages: number; sections: number; fresh: boolean } {
     if (prefix.readUInt32LE(at) !== MAGIC) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent bytes that are no frame');
     const messages = prefix.readUInt32LE(at + 4);

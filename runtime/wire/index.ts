@@ -4,4 +4,6 @@ export { decodeAlone, Encoded, encodeAlone, registerWireClass } from './codec.ts
 export { decodeError, type ErrorData, encodeError } from './errors.ts';
 export { type FrameLimits, FrameReader, frameLimits, PREFIX_BYTES, writePrefix } from './frame.ts';
 export { loopback } from './loopback.ts';
+export { type Admission, LocalNetwork, type Network } from './network.ts';
+export { attach, type Broker, MainBroker, openPort, type PortMessage, ThreadBroker } from './port.ts';
 export { connect, HEAD, type Listener, listen, socketPath } from './socket.ts';

@@ -5,29 +5,32 @@ import type { Transport } from './channel.ts';
 class LoopbackEnd implements Transport {
   readonly handsOver = true;
   other: LoopbackEnd | undefined;
-  #onData: ((chunk: Buffer) => void) | undefined;
+  #onData: ((chunk: Buffer, sections?: Buffer) => void) | undefined;
   #onClose: (() => void) | undefined;
-  #waiting: Buffer[] = [];
+  #waiting: Buffer[][] = [];
 
   write(chunks: Buffer[]): boolean {
     // Owned by the receiver from here on: its arrays are views of these bytes.
-    for (const chunk of chunks) this.other?.receive(chunk);
+    this.other?.receive(chunks);
     return false;
   }
 
-  receive(chunk: Buffer): void {
-    this.#waiting.push(chunk);
+  receive(chunks: Buffer[]): void {
+    this.#waiting.push(chunks);
     // Not the next tick: two actors that call each other must not keep the loop from its sockets and timers.
     if (this.#waiting.length === 1) setImmediate(() => this.#deliver());
   }
 
   #deliver(): void {
-    const chunks = this.#waiting;
+    const frames = this.#waiting;
     this.#waiting = [];
-    for (const chunk of chunks) this.#onData?.(chunk);
+    for (const [head, ...sections] of frames) {
+      if (sections.length === 0) this.#onData?.(head!);
+      else this.#onData?.(head!, sections.length === 1 && sections[0]!.byteOffset % 8 === 0 ? sections[0]! : joined(sections));
+    }
   }
 
-  open(onData: (chunk: Buffer) => void, onClose: () => void): void {
+  open(onData: (chunk: Buffer, sections?: Buffer) => void, onClose: () => void): void {
     this.#onData = onData;
     this.#onClose = onClose;
   }
@@ -42,6 +45,17 @@ class LoopbackEnd implements Transport {
       });
     }
   }
+}
+
+/** Sections in one buffer, aligned. */
+export function joined(parts: Uint8Array[]): Buffer {
+  const all = Buffer.allocUnsafeSlow(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
 }
 
 /** Two ends; what is written to one arrives at the other. */

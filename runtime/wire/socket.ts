@@ -4,6 +4,7 @@ import { createConnection, createServer, type Server, type Socket } from 'node:n
 import { join } from 'node:path';
 import { RuntimeFailure } from '../api/errors.ts';
 import {
+  ADMISSION_BYTES,
   type Address,
   addressName,
   callerSide,
@@ -14,8 +15,11 @@ import {
   REPLY_BYTES,
 } from './authentication.ts';
 import type { Transport } from './channel.ts';
+import type { Admission } from './network.ts';
 
 const HANDSHAKE_MS = 2000;
+/** By the byte that stands for it. */
+const admissions: readonly Admission[] = ['yes', 'mine', 'full'];
 
 /** Number of the head of a cluster: no worker has it. */
 export const HEAD = 2 ** 32 - 1;
@@ -84,7 +88,14 @@ function handshake(socket: Socket, bytes: number, step: (data: Buffer, rest: Buf
 }
 
 /** Connects to a worker's listener and proves itself. Rejects if nobody listens there, or it does not know the token. */
-export function connect(folder: string, token: Buffer, self: number, peer: Address): Promise<Transport> {
+export async function connect(folder: string, token: Buffer, self: number, peer: Address): Promise<Transport> {
+  const answer = await dial(folder, token, self, peer);
+  if (typeof answer !== 'string') return answer;
+  throw new RuntimeFailure('SINKFLEX_PROTOCOL', `${addressName(peer)} does not take another channel (${answer})`);
+}
+
+/** The same, for those who know what to do when they are not let in. */
+export function dial(folder: string, token: Buffer, self: number, peer: Address): Promise<Transport | Admission> {
   return new Promise((resolve, reject) => {
     const side = callerSide(token, self, peer);
     const socket = createConnection(socketPath(folder, peer));
@@ -103,18 +114,25 @@ export function connect(folder: string, token: Buffer, self: number, peer: Addre
     socket.once('close', closed);
     socket.once('connect', () => {
       socket.write(side.hello);
-      handshake(socket, REPLY_BYTES, (reply, rest) => {
+      handshake(socket, REPLY_BYTES, (reply) => {
         try {
           socket.write(side.answer(reply));
         } catch (error) {
           fail(error as Error);
           return;
         }
-        clearTimeout(timer);
-        const transport = new SocketTransport(socket, rest);
-        socket.off('error', fail);
-        socket.off('close', closed);
-        resolve(transport);
+        handshake(socket, ADMISSION_BYTES, (byte, rest) => {
+          clearTimeout(timer);
+          socket.off('error', fail);
+          socket.off('close', closed);
+          const admission = admissions[byte[0]!] ?? 'full';
+          if (admission === 'yes') resolve(new SocketTransport(socket, rest));
+          else {
+            socket.on('error', () => {});
+            socket.destroy();
+            resolve(admission);
+          }
+        });
       });
     });
   });
@@ -124,13 +142,14 @@ export interface Listener {
   close(): void;
 }
 
-/** Listens for the other workers of the run. `onPeer` gets each connection that has proved itself; `onRefused` each that could not. */
+/** Listens for the other workers of the run. `onPeer` gets each connection that has proved itself and is let in; `onRefused` each that could not. */
 export function listen(
   folder: string,
   token: Buffer,
   self: Address,
   onPeer: (caller: number, transport: Transport) => void,
   onRefused: (error: Error) => void = () => {},
+  admit: (caller: number) => Admission = () => 'yes',
 ): Promise<Listener> {
   const sockets = new Set<Socket>();
   const server: Server = createServer({ pauseOnConnect: true }, (socket) => {
@@ -166,7 +185,12 @@ export function listen(
           return;
         }
         clearTimeout(timer);
-        onPeer(side.caller, new SocketTransport(socket, rest));
+        const admission = admit(side.caller);
+        const byte = Buffer.from([admissions.indexOf(admission)]);
+        if (admission === 'yes') {
+          socket.write(byte);
+          onPeer(side.caller, new SocketTransport(socket, rest));
+        } else socket.end(byte);
       });
     });
   });

@@ -15,6 +15,8 @@ interface Entry {
 const MOST = 20_000;
 /** A call whose caller's channel broke goes on for so long, for the caller to ask again. */
 const GRACE_MS = 5000;
+/** Answers to a caller whose channel broke are kept so long, unless it comes back. */
+const KEPT_MS = 60_000;
 
 export class Answered {
   /** Caller's worker -> key -> what became of it; keys ascend. */
@@ -32,6 +34,8 @@ export class Answered {
     const entry = this.#callers.get(connection.peer)?.get(key);
     if (entry === undefined) return false;
     const { task, value, error } = entry;
+    // One that waits for its turn would come before those that the caller sent ahead of it and that were lost: its place is here now.
+    if (task !== undefined && task.startedAt === 0) return false;
     if (task !== undefined) task.redirect(connection, call);
     else if (error !== undefined) connection.failWith(call, error);
     else connection.answer(call, value);
@@ -50,9 +54,10 @@ export class Answered {
     if (entries.size > MOST) entries.delete(entries.keys().next().value!);
   }
 
-  /** Its turn came when its caller was not there: it did not run. */
+  /** It will not run: its caller's channel broke before its turn. */
   dropped(task: InboundCall): void {
-    this.#callers.get(task.connection.peer)?.delete(task.key);
+    const entries = this.#callers.get(task.connection.peer);
+    if (entries?.get(task.key)?.task === task) entries.delete(task.key);
   }
 
   /** Answers what to send. */
@@ -84,6 +89,14 @@ export class Answered {
       entries.delete(key);
     }
     if (entries.size === 0) this.#callers.delete(caller);
+  }
+
+  /** The caller's channel broke. It may come back and ask again. */
+  callerLost(caller: number, gone: () => boolean): void {
+    if (!this.#callers.has(caller)) return;
+    setTimeout(() => {
+      if (gone()) this.#callers.delete(caller);
+    }, KEPT_MS).unref();
   }
 
   /** The channel of a call ended. Its caller may be gone, or come back and ask again. */

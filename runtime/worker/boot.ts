@@ -2,7 +2,7 @@
 import { loadDefinition } from '../api/definition.ts';
 import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 import { answer, record, replyTo, watchLoop } from '../observe/worker-state.ts';
-import { decodeAlone, Encoded, encodeError } from '../wire/index.ts';
+import { type Broker, decodeAlone, Encoded, encodeError } from '../wire/index.ts';
 import { ActorHost } from './host.ts';
 import { setResident } from './scope.ts';
 import { Session } from './session.ts';
@@ -27,10 +27,10 @@ export class WorkerLife {
   readonly #session: Session;
   #opened: Promise<void>;
 
-  constructor(birth: WorkerBirth, carrier: Carrier) {
+  constructor(birth: WorkerBirth, carrier: Carrier, broker?: Broker) {
     this.#birth = birth;
     this.#carrier = carrier;
-    this.#session = new Session(birth, { send: (message) => carrier.send(message) });
+    this.#session = new Session(birth, { send: (message) => carrier.send(message) }, broker === undefined ? {} : { broker });
     this.#opened = this.#session.open();
     if (birth.timeline) record();
     watchLoop(birth.tick === undefined ? undefined : ticker(birth.tick));

@@ -34,6 +34,8 @@ export class ActorClient {
   /** Incarnation that a connection is being opened to; 0: none. */
   #opening = 0;
   #resolved = false;
+  /** The connection was closed since nobody used it. */
+  #idle = false;
   readonly #waiting = new WaitingCalls();
   /** Sent, and the connection ended before the answer: they wait for the agent to say why. */
   #lost: Ref[] = [];
@@ -119,7 +121,16 @@ export class ActorClient {
       ref.reject(error);
       return;
     }
-    this.resolvePlace();
+    this.#wake();
+  }
+
+  /** Calls wait: asks where the actor is, or opens a connection again. */
+  #wake(): void {
+    const place = this.#place;
+    if (this.#idle && place?.status === 'alive') {
+      this.#idle = false;
+      this.#open(place);
+    } else this.resolvePlace();
   }
 
   #busy(ref: Ref, place: Place): ActorBusyError {
@@ -253,7 +264,7 @@ export class ActorClient {
     ref.callId = 0;
     ref.connection = undefined;
     this.#waiting.pushAgain(ref, terms.key);
-    this.resolvePlace();
+    this.#wake();
     if (this.#connection !== undefined) this.#flush(this.#connection);
   }
 
@@ -307,8 +318,13 @@ export class ActorClient {
   keyDone(key: number): void {
     this.#keys.delete(key);
     if (++this.#unacknowledged < 256 && this.#keys.size > 0) return;
+    this.#acknowledge(this.#connection);
+  }
+
+  #acknowledge(connection: Connection | undefined): void {
+    if (connection === undefined || this.#unacknowledged === 0) return;
     this.#unacknowledged = 0;
-    this.#connection?.acknowledge(this.target, this.#lowestKey());
+    connection.acknowledge(this.target, this.#lowestKey());
   }
 
   #deathOf(ref: Ref, place: Place): ActorDiedError {
@@ -334,6 +350,7 @@ export class ActorClient {
   connectionClosed(connection: Connection): void {
     if (this.#connection !== connection) return;
     this.#connection = undefined;
+    if (this.#lastKey > 0) this.#unacknowledged++; // what was said last may not have arrived
     // Usually the worker is gone and the agent will say so; if not, this asks for the way to go on.
     setTimeout(() => {
       if (this.#connection !== undefined || this.#opening !== 0 || this.#session.closed) return;
@@ -344,7 +361,10 @@ export class ActorClient {
 
   /** The connection was closed since nobody used it: the next call opens another. */
   connectionIdle(connection: Connection): void {
-    if (this.#connection === connection) this.#connection = undefined;
+    if (this.#connection !== connection) return;
+    this.#acknowledge(connection);
+    this.#connection = undefined;
+    this.#idle = true;
   }
 
   placed(place: Place): void {
@@ -383,7 +403,6 @@ export class ActorClient {
         return;
       }
       this.#incarnation = place.incarnation;
-      this.#connection = connection;
       // Calls lost on an earlier connection to the very same incarnation cannot be answered there any more.
       for (const ref of this.#lost.splice(0)) {
         // Items of a stream may have been lost on it.
@@ -394,6 +413,8 @@ export class ActorClient {
           }),
         );
       }
+      this.#acknowledge(connection);
+      this.#connection = connection; // only now: what is made again goes first, all of it
       this.#flush(connection);
     };
     const open = this.#session.existing(place.worker);

@@ -9,9 +9,9 @@ import type { ActorClient } from './client.ts';
 import { currentSentRecorder } from './counters.ts';
 import type { InboundCall } from './inbound-call.ts';
 import type { Lane } from './lane.ts';
-import { ABORT, ACKNOWLEDGE, ANSWER, BORROW, CALL, CREDIT, FAILURE, FETCH, GIVE_BACK, ITEM } from './protocol.ts';
+import { ABORT, ACKNOWLEDGE, AGREE, ANSWER, BORROW, BYE, CALL, CREDIT, FAILURE, FETCH, GIVE_BACK, ITEM, RELAY } from './protocol.ts';
 import { actorScope } from './scope.ts';
-import { collectRefs, type Session } from './session.ts';
+import { collectRefs, enter, type Session } from './session.ts';
 import type { IncomingStream } from './stream.ts';
 import type { Terms } from './terms.ts';
 
@@ -25,6 +25,14 @@ export class Connection implements ChannelHandler {
   readonly #streams = new Map<number, IncomingStream>();
   /** Refs of the message that is being encoded. */
   readonly #lent: Ref[] = [];
+  /** Channels.now at its last use. */
+  usedAt = 0;
+  /** The peer was asked whether it may end: nothing new is sent on it. */
+  leaving = false;
+  /** Not relayed. */
+  direct = false;
+  /** It ends because both sides have done with it. */
+  retired = false;
   /** Encoded bytes of unanswered calls. */
   bytesInFlight = 0;
   /** Calls of the peer that it can still abort. */
@@ -56,6 +64,8 @@ export class Connection implements ChannelHandler {
 
   /** Sends, and notes what refs the message lent to the peer. */
   send(message: unknown[]): number {
+    this.usedAt = this.session.channels.now;
+    enter(this.session);
     const lent = this.#lent;
     const outer = collectRefs(lent);
     let bytes: number;
@@ -105,7 +115,7 @@ export class Connection implements ChannelHandler {
   }
 
   abort(ref: Ref): void {
-    if (this.#pending.get(ref.callId) === ref) this.send([ABORT, ref.callId, (ref.client as ActorClient).id]);
+    if (this.#pending.get(ref.callId) === ref) this.send([ABORT, ref.callId, (ref.client as ActorClient).target]);
   }
 
   credit(ref: Ref, items: number): void {
@@ -122,6 +132,19 @@ export class Connection implements ChannelHandler {
     } catch (error) {
       this.fail(call, error);
     }
+  }
+
+  bye(): void {
+    this.send([BYE, 0]);
+  }
+
+  agree(agreed: boolean): void {
+    this.send([AGREE, agreed ? 1 : 0]);
+  }
+
+  /** To the relay: for that worker; from the relay: of that worker. */
+  relay(worker: number, bytes: Uint8Array | null): void {
+    this.send([RELAY, worker, bytes]);
   }
 
   /** Throws SINKFLEX_NOT_SERIALIZABLE: then the stream fails. */
@@ -141,6 +164,7 @@ export class Connection implements ChannelHandler {
     const kind = message[0];
     const call = message[1];
     if (typeof call !== 'number') throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a message without a number');
+    if (kind !== BYE) this.usedAt = this.session.channels.now;
     switch (kind) {
       case CALL:
         this.session.deliver(this, message);
@@ -175,6 +199,17 @@ export class Connection implements ChannelHandler {
         return;
       case BORROW:
         if (typeof message[2] === 'number') this.session.loans.change(call, message[2], 1);
+        return;
+      case BYE:
+        this.session.channels.onBye(this);
+        return;
+      case AGREE:
+        this.session.channels.onAgreed(this, call === 1);
+        return;
+      case RELAY:
+        if (message[2] !== null && !(message[2] instanceof Uint8Array))
+          throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer relayed something that is no bytes');
+        this.session.channels.relay.onMessage(this, call, message[2]);
         return;
       default:
         throw new RuntimeFailure('SINKFLEX_PROTOCOL', `the peer sent a message of unknown kind ${String(kind)}`);
@@ -221,7 +256,7 @@ export class Connection implements ChannelHandler {
       if (task.key === 0) task.abort();
       else task.host.answered.orphaned(task);
     }
-    this.session.connectionClosed(this, error);
+    this.session.channels.closed(this, error);
     for (const ref of pending) {
       const client = ref.client as ActorClient | undefined;
       if (client !== undefined) client.lose(ref);

@@ -11,6 +11,7 @@ import { bringUp, Checkpoints, runHook, within } from './hooks.ts';
 import { ActorScope, CallScope, type InboundCall } from './inbound-call.ts';
 import { Lane } from './lane.ts';
 import { enter, insideSome, leave, runInside, type Scope, type ScopeActor } from './scope.ts';
+import { letGo } from './session.ts';
 
 type Function = (this: unknown, ...args: unknown[]) => unknown;
 
@@ -76,6 +77,9 @@ export class ActorHost implements ScopeActor {
   get answered(): Answered {
     this.#answered ??= new Answered();
     return this.#answered;
+  }
+  callerLost(caller: number, gone: () => boolean): void {
+    this.#answered?.callerLost(caller, gone);
   }
   /** Calls are under way. */
   get busy(): boolean {
@@ -150,11 +154,13 @@ export class ActorHost implements ScopeActor {
   /** A call arrived. Its place in the caller's order is the order of these calls. */
   deliver(call: InboundCall): void {
     if (this.#ending !== undefined) {
+      letGo(call.args);
       call.fail(new ActorDiedError(this.name, this.#ending, false));
       return;
     }
     const lane = this.#laneOf(call);
     if (lane === undefined) {
+      letGo(call.args);
       call.fail(
         new RuntimeFailure(
           'SINKFLEX_BAD_OPTION',

@@ -24,3 +24,9 @@ export const ITEM = 7;
 export const CREDIT = 8;
 /** [ACKNOWLEDGE, actor, key]: the caller knows the answers to all keys below */
 export const ACKNOWLEDGE = 9;
+/** [BYE, 0]: nobody uses the channel; the sender sends nothing more before the answer */
+export const BYE = 10;
+/** [AGREE, 1 or 0]: the channel is closed, or is still needed */
+export const AGREE = 11;
+/** [RELAY, worker, bytes | null]: a frame for, or from, another worker, by way of the relay; null: the end of that channel */
+export const RELAY = 12;

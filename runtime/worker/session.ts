@@ -4,10 +4,11 @@ import { performance } from 'node:perf_hooks';
 import { ActorDiedError, type Death, RuntimeFailure } from '../api/errors.ts';
 import type { Ask, FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 import { type Keeper, Loans, Ref } from '../objects/index.ts';
-import { connect, decodeError, type Listener, listen, loopback, registerWireClass, type Transport } from '../wire/index.ts';
+import { type Broker, decodeError, LocalNetwork, type Network, registerWireClass } from '../wire/index.ts';
+import { type ChannelOptions, Channels, channelDefaults } from './channels.ts';
 import { ActorClient } from './client.ts';
 import { Clients } from './clients.ts';
-import { Connection } from './connection.ts';
+import type { Connection } from './connection.ts';
 import { keepCounts } from './counters.ts';
 import type { ActorHost } from './host.ts';
 import { InboundCall } from './inbound-call.ts';
@@ -31,6 +32,11 @@ export function session(): Session {
   return current;
 }
 
+/** What follows is done in the name of that session. Matters only where a thread has several of them (simulations). */
+export function enter(session: Session): void {
+  if (!session.closed) current = session;
+}
+
 export function hasSession(): boolean {
   return current !== undefined;
 }
@@ -40,6 +46,15 @@ export function collectRefs(list: Ref[] | undefined): Ref[] | undefined {
   const outer = lent;
   lent = list;
   return outer;
+}
+
+/** What is not the same in every program: where ports come from, and what tests replace. */
+export interface SessionOptions extends Partial<ChannelOptions> {
+  random?: () => number;
+  broker?: Broker;
+  network?: Network;
+  /** Simulations only: one of several sessions in this thread. */
+  several?: boolean;
 }
 
 export class Session implements Keeper {
@@ -57,33 +72,40 @@ export class Session implements Keeper {
   /** How actors that this worker hosted last ended, for calls that come too late. */
   readonly #ended = new Map<number, { name: string; death: Death }>();
   closed = false;
-  readonly #folder: string;
-  readonly #token: Buffer;
   readonly #clients = new Clients();
-  readonly #connections = new Map<number, Connection>();
-  readonly #all = new Set<Connection>();
-  readonly #opening = new Map<number, Promise<Connection>>();
+  readonly channels: Channels;
+  /** Peer -> connections to it that broke: with each, both sides forgot what they had lent to the other. */
+  readonly #losses = new Map<number, number>();
   /** What this worker asked of the head. */
   readonly #asked = new Map<number, { resolve: (value: unknown) => void; reject: (error: unknown) => void }>();
   #requests = 0;
   /** Actors whose spawner keeps something for them (refs among their arguments) until they are dead. */
   readonly keptFor = new Map<number, () => void>();
-  #listener: Listener | undefined;
 
-  constructor(birth: SessionBirth, link: AgentLink, random: () => number = Math.random) {
-    if (current !== undefined) throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', 'this thread already takes part in a run');
+  constructor(
+    birth: SessionBirth,
+    link: AgentLink,
+    {
+      random = Math.random,
+      broker,
+      several = false,
+      network = new LocalNetwork(birth.folder, birth.token, birth.worker, broker),
+      ...channels
+    }: SessionOptions = {},
+  ) {
+    if (current !== undefined && !several)
+      throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', 'this thread already takes part in a run');
     this.birth = birth;
     this.worker = birth.worker;
     this.link = link;
     this.random = random;
     this.maxInFlightBytes = birth.maxInFlightBytes;
-    this.#folder = birth.folder;
-    this.#token = Buffer.from(birth.token);
+    this.channels = new Channels(this, network, { ...channelDefaults, ...channels });
     current = this;
   }
 
   async open(): Promise<void> {
-    this.#listener = await listen(this.#folder, this.#token, this.worker, (caller, transport) => this.#accept(caller, transport));
+    await this.channels.open();
   }
 
   /** Ends every connection and rejects what still waits. */
@@ -92,31 +114,21 @@ export class Session implements Keeper {
     this.closed = true;
     const error = new RuntimeFailure('SINKFLEX_SHUT_DOWN', 'the runtime was shut down while the call was under way');
     for (const client of this.#clients.held()) client.shutDown(error);
-    for (const connection of [...this.#all]) connection.channel.close();
+    this.channels.close();
     for (const client of this.#clients.held()) client.shutDown(error);
     for (const { reject } of this.#asked.values()) reject(error);
     this.#asked.clear();
-    this.#listener?.close();
     if (current === this) current = undefined;
   }
 
   /** Sends what this turn has written so far. */
   flush(): void {
-    for (const connection of this.#all) connection.channel.flush();
-  }
-
-  #accept(caller: number, transport: Transport): Connection {
-    const connection = new Connection(this, caller, transport);
-    this.#all.add(connection);
-    // Both may have opened one at the same moment: each keeps calling on the one that it had first, and answers on either.
-    if (!this.#connections.has(caller)) this.#connections.set(caller, connection);
-    connection.channel.open();
-    return connection;
+    for (const connection of this.channels.all()) connection.channel.flush();
   }
 
   /** For those who look: never on the path of a call. */
   connections(): Iterable<Connection> {
-    return this.#all;
+    return this.channels.all();
   }
 
   clients(): Iterable<ActorClient> {
@@ -124,38 +136,21 @@ export class Session implements Keeper {
   }
 
   existing(worker: number): Connection | undefined {
-    const connection = this.#connections.get(worker);
-    if (connection !== undefined) return connection;
-    if (worker !== this.worker) return undefined;
-    const [here, there] = loopback();
-    const other = new Connection(this, worker, there);
-    this.#all.add(other);
-    other.channel.open();
-    return this.#accept(worker, here);
+    return this.channels.existing(worker);
   }
 
-  async connectionTo(worker: number): Promise<Connection> {
-    const existing = this.existing(worker);
-    if (existing !== undefined) return existing;
-    let opening = this.#opening.get(worker);
-    if (opening === undefined) {
-      opening = connect(this.#folder, this.#token, this.worker, worker)
-        .then((transport) => {
-          const connection = this.#accept(worker, transport);
-          return this.#connections.get(worker) ?? connection;
-        })
-        .finally(() => this.#opening.delete(worker));
-      this.#opening.set(worker, opening);
+  connectionTo(worker: number): Promise<Connection> {
+    return this.channels.to(worker);
+  }
+
+  /** The connection ended, and nobody meant it to. */
+  peerLost(connection: Connection, last: boolean): void {
+    const { peer } = connection;
+    if (last) {
+      this.loans.holderGone(peer);
+      this.#losses.set(peer, this.epoch(peer) + 1);
+      for (const host of this.hosts.values()) host.callerLost(peer, () => this.existing(peer) === undefined);
     }
-    return opening;
-  }
-
-  connectionClosed(connection: Connection, error: Error | undefined): void {
-    this.#all.delete(connection);
-    if (error !== undefined) process.stderr.write(`[sinkflex] connection to worker ${connection.peer} closed: ${error.message}\n`);
-    if (this.#connections.get(connection.peer) !== connection) return;
-    this.#connections.delete(connection.peer);
-    this.loans.holderGone(connection.peer);
     for (const client of this.#clients.held()) client.connectionClosed(connection);
   }
 
@@ -245,13 +240,17 @@ export class Session implements Keeper {
     const host = this.hosts.get(actor);
     if (host === undefined || host.incarnation !== incarnation) {
       const name = host?.name ?? String(actor);
+      letGo(args);
       connection.fail(
         call as number,
         new ActorDiedError(name, { incarnation: Number(incarnation), reason: 'exit', lastStderr: [] }, false),
       );
       return;
     }
-    if (key !== 0 && host.answered.repeated(connection, call as number, key, Number(lowestKey))) return;
+    if (key !== 0 && host.answered.repeated(connection, call as number, key, Number(lowestKey))) {
+      letGo(args);
+      return;
+    }
     const expiresAt = remaining > 0 ? performance.now() + remaining : 0;
     const inbound = new InboundCall(host, connection, call as number, method, args, expiresAt, abortable === 1, group);
     if (window > 0) inbound.stream = new OutgoingStream(window);
@@ -279,8 +278,12 @@ export class Session implements Keeper {
     );
   }
 
-  giveBack(owner: number, id: number): void {
-    this.#tell(owner, [GIVE_BACK, id]);
+  epoch(owner: number): number {
+    return this.#losses.get(owner) ?? 0;
+  }
+
+  giveBack(owner: number, id: number, epoch: number): void {
+    if (epoch === this.epoch(owner)) this.#tell(owner, [GIVE_BACK, id]);
   }
 
   #tell(worker: number, message: unknown[]): void {
@@ -291,6 +294,11 @@ export class Session implements Keeper {
       () => {},
     );
   }
+}
+
+/** Refs among the arguments of a call that will not fetch them. */
+export function letGo(args: readonly unknown[]): void {
+  for (const arg of args) if (arg instanceof Ref && arg.borrowed !== undefined) arg.release();
 }
 
 registerWireClass(
@@ -311,6 +319,6 @@ registerWireClass(
       const own = here.loans.get(id);
       if (own !== undefined) return own;
     }
-    return new Ref({ keeper: here, owner, id });
+    return new Ref({ keeper: here, owner, id, epoch: here.epoch(owner) });
   },
 );

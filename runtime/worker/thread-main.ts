@@ -1,6 +1,7 @@
 // Entry of a worker thread. An uncaught error reaches the agent as the thread's 'error' event, and is the actor's cause of death.
 import { parentPort } from 'node:worker_threads';
 import type { BirthMessage, FromAgent } from '../control/index.ts';
+import { type PortMessage, ThreadBroker } from '../wire/index.ts';
 import { type Carrier, preload, WorkerLife } from './boot.ts';
 import { applyEnvironment } from './environment.ts';
 
@@ -14,11 +15,13 @@ const carrier: Carrier = {
   exit: (code) => process.exit(code),
 };
 let life: WorkerLife | undefined;
-port.on('message', (message: BirthMessage | FromAgent) => {
+const broker = new ThreadBroker((message) => port.postMessage(message));
+port.on('message', (message: BirthMessage | FromAgent | PortMessage) => {
   if (message.t === 'birth') {
     applyEnvironment(message.environment);
-    life = new WorkerLife(message.birth, carrier);
-  } else life?.onMessage(message);
+    life = new WorkerLife(message.birth, carrier, broker);
+  } else if (message.t === 'port') broker.onMessage(message);
+  else life?.onMessage(message);
 });
 port.postMessage({ t: 'ready' });
 preload();

@@ -232,7 +232,7 @@ t.test('a listener lets in who knows the token, and nobody else', async (t) => {
   t.equal(peers.length, 0);
 
   const known = new Promise<void>((resolve) => (arrived = resolve));
-  const channel = new Channel(3, await connect(folder, token, 7, 3), quiet);
+  const channel = new Channel(3, (await connect(folder, token, 7, 3)) as Transport, quiet);
   channel.open();
   channel.send([1, 'hello']);
   await known;
@@ -251,8 +251,9 @@ t.test('whoever is let in still says nothing ill-formed twice', async (t) => {
   const session = new Session({ worker: 5, folder, token, maxInFlightBytes: 1000 }, { send() {} });
   await session.open();
   t.teardown(() => session.close());
+  let caller = 9;
   const dial = async (message: unknown[]): Promise<unknown[] | 'closed'> => {
-    const transport = await connect(folder, token, 9, 5);
+    const transport = (await connect(folder, token, ++caller, 5)) as Transport;
     return new Promise((resolve) => {
       const channel = new Channel(5, transport, { onMessage: (_, answer) => resolve(answer), onClose: () => resolve('closed') });
       channel.open();
