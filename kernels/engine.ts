@@ -224,7 +224,17 @@ export class Engine {
     }
     const stops = Int32Array.from(r.stopTokens);
     const result = callNative(() =>
-      this.#native.generate(open.slot, r.tokens, r.maxNewTokens, stops, r.temperature, r.topK ?? 0, r.topP ?? 1, Float64Array.from(r.key), onToken !== undefined),
+      this.#native.generate(
+        open.slot,
+        r.tokens,
+        r.maxNewTokens,
+        stops,
+        r.temperature,
+        r.topK ?? 0,
+        r.topP ?? 1,
+        Float64Array.from(r.key),
+        onToken !== undefined,
+      ),
     );
     open.busy = true;
     let failure: { error: unknown } | undefined;
