@@ -114,6 +114,8 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
     nameTaken: () => false,
     async close(timeoutMs) {
       try {
+        // A head that is away finds out by itself that this driver has gone.
+        if (own.closed || !connection.up) return;
         let late: NodeJS.Timeout | undefined;
         const left = own.ask({ q: 'leave', driver, timeoutMs });
         await Promise.race([left, new Promise<void>((resolve) => (late = setTimeout(resolve, timeoutMs + 1000)))]);
