@@ -1,15 +1,10 @@
 // The head of a run: carries out what the control plane decides. Tells agents what to start and stop, and everyone who calls an actor
 // where it is. Never on the path of a call; runs no user code; owns no process. What it says, it has written down first, if it has a journal.
 
-import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo } from '../api/types.ts';
 import {
-  type ActorSpec,
   type ClusterEffect,
   type ClusterEvent,
-  type DeathData,
-  type Died,
-  type Hosted,
   type Join,
   type NodeId,
   ownerActor,
@@ -17,18 +12,16 @@ import {
   type TerminateReason,
   type ToHead,
 } from '../control/index.ts';
+import { Actors } from './actors.ts';
 import type { Journal } from './journal.ts';
 import { Peers } from './peers.ts';
-import { noHead, Questions } from './questions.ts';
-import { type ActorRecord, deathOf, infoOf, placeOf, refusedPlace, unknownPlace } from './records.ts';
+import { Questions } from './questions.ts';
+import type { ActorRecord } from './records.ts';
 import { type HeadRecord, HeadState } from './state.ts';
 import { Timers } from './timers.ts';
 
-const BACKOFF_MAX_MS = 30_000;
 /** What an actor of a draining node gets, if the node did not say. */
 const DRAIN_MS = 30_000;
-/** A spawn may still be on its way from another worker, whose handle was quicker. */
-const EXPECTED_MS = 2000;
 /** A node or a driver whose process lives may be away for so long; then it is given up, and what it says is not heard. */
 const AWAY_MS = 10_000;
 
@@ -52,24 +45,20 @@ export class Head {
   readonly peers: Peers;
   readonly #options: HeadOptions;
   readonly #journal: Journal | undefined;
-  readonly #timers = new Timers();
+  readonly timers = new Timers();
   readonly #questions: Questions;
-  /** Asked for before they were spawned. */
-  readonly #expected = new Map<number, Set<PeerLink>>();
-  readonly #listeners = new Set<(info: ActorInfo) => void>();
+  readonly actors = new Actors(this);
   readonly #changeListeners = new Set<OnClusterChange>();
-  #closing = false;
+  closing = false;
   readonly #inbox: { message: ToHead; from: PeerLink }[] = [];
   #busy = false;
-  /** Told at every death. */
-  readonly #onDeath = new Set<(actor: number) => void>();
 
   constructor(options: HeadOptions) {
     this.#options = options;
     this.#journal = options.journal;
     this.state = options.state ?? new HeadState(options.seed);
     if (this.#journal !== undefined) this.#journal.makeSnapshot = () => this.state.snapshot();
-    this.peers = new Peers(this.state, options.runs ?? (() => true), this.#timers, options.awayMs ?? AWAY_MS, {
+    this.peers = new Peers(this.state, options.runs ?? (() => true), this.timers, options.awayMs ?? AWAY_MS, {
       nodeGone: (node) => this.#event({ type: 'node-down', node }),
       driverGone: (driver) => this.driverGone(driver),
     });
@@ -116,40 +105,40 @@ export class Head {
         return;
       case 'watch':
         this.peers.watchers.add(from);
-        for (const info of this.list()) this.send(from, { t: 'info', info });
+        for (const info of this.actors.list()) this.send(from, { t: 'info', info });
         return;
       case 'spawn':
-        this.#spawn(message.spec, from);
+        this.actors.spawn(message.spec, from);
         this.send(from, { t: 'spawned', actor: message.spec.actor });
         return;
       case 'resolve':
-        this.#resolve(message.actor, from);
+        this.actors.resolve(message.actor, from);
         return;
       case 'kill':
-        this.#kill(message, from);
+        this.actors.kill(message, from);
         return;
       case 'ask':
         this.#questions.ask(message, from);
         return;
       case 'hosted':
-        this.#hosted(message, from);
+        this.actors.hosted(message, from);
         return;
       case 'started':
-        if (this.#hears(message.actor, message.incarnation, from)) this.#event({ ...message, type: 'started' });
+        if (this.actors.hears(message.actor, message.incarnation, from)) this.#event({ ...message, type: 'started' });
         return;
       case 'checkpoint':
-        if (this.#hears(message.actor, message.incarnation, from))
-          this.#record({ r: 'checkpoint', actor: message.actor, state: message.state });
+        if (this.actors.hears(message.actor, message.incarnation, from))
+          this.record({ r: 'checkpoint', actor: message.actor, state: message.state });
         return;
       case 'died':
-        this.#died(message, this.peers.nodeOf(from));
+        this.actors.died(message, this.peers.nodeOf(from));
         this.send(from, { t: 'heard', actor: message.actor, incarnation: message.incarnation });
         return;
       case 'health': {
         const record = this.state.actors.get(message.actor);
         if (record?.seat?.incarnation !== message.incarnation || record.seat.health === message.health) return;
         record.seat.health = message.health;
-        this.#tellWatchers(message.actor, record);
+        this.actors.tellWatchers(message.actor, record);
         return;
       }
       case 'prepared': {
@@ -175,7 +164,7 @@ export class Head {
 
   #giveNumbers(to: PeerLink): void {
     const { first, last, record } = this.state.numbers();
-    this.#record(record);
+    this.record(record);
     this.send(to, { t: 'numbers', first, last });
   }
 
@@ -183,19 +172,19 @@ export class Head {
     const { node, total, labels, hosted, ended, bundles } = message;
     if (message.needsNumbers) this.#giveNumbers(from);
     const process = { pid: message.pid, start: message.processStart };
-    if (this.state.nodes.get(node)?.start !== process.start) this.#record({ r: 'node', node, process });
+    if (this.state.nodes.get(node)?.start !== process.start) this.record({ r: 'node', node, process });
     this.peers.joined(node, from);
     for (const died of ended) {
-      this.#died(died, node);
+      this.actors.died(died, node);
       this.send(from, { t: 'heard', actor: died.actor, incarnation: died.incarnation });
     }
     const actors = hosted.map(({ actor, incarnation, started }) => ({ actor, incarnation, started }));
     // Places first: whoever hears that an actor is alive wants to know where.
-    for (const each of hosted) this.#seat(each, node);
+    for (const each of hosted) this.actors.seat(each, node);
     this.#event({ type: 'node-up', node, total, labels, running: { actors, bundles } });
     for (const { actor } of hosted) {
       const record = this.state.actors.get(actor);
-      if (record !== undefined) this.#announce(actor, record);
+      if (record !== undefined) this.actors.announce(actor, record);
     }
   }
 
@@ -204,9 +193,9 @@ export class Head {
     let known = this.state.drivers.get(driver);
     if (known === undefined) {
       const { first, record } = this.state.numbers(1);
-      this.#record(record);
+      this.record(record);
       known = { worker: first, process: { pid: message.pid, start: message.processStart } };
-      this.#record({ r: 'driver', driver, ...known });
+      this.record({ r: 'driver', driver, ...known });
     }
     this.peers.attached(driver, from);
     this.send(from, { t: 'attached', worker: known.worker });
@@ -216,160 +205,28 @@ export class Head {
   driverGone(driver: string): void {
     const known = this.state.drivers.get(driver);
     if (known === undefined) return;
-    this.#record({ r: 'driver-gone', driver });
+    this.record({ r: 'driver-gone', driver });
     this.#event({ type: 'owner-gone', owner: `driver/${known.worker}` });
   }
 
   /** The connection ended. */
   disconnected(link: PeerLink): void {
-    for (const id of this.peers.disconnected(link)) this.state.actors.get(id)?.subscribers.delete(link);
-    for (const waiting of this.#expected.values()) waiting.delete(link);
+    this.actors.disconnected(link, this.peers.disconnected(link));
     this.#questions.disconnected(link);
-  }
-
-  // --- actors
-
-  #spawn(spec: ActorSpec, from: PeerLink): void {
-    const { actor, name, request, lifetime } = spec;
-    const { state } = this;
-    if (state.actors.has(actor) || state.aliases.has(actor) || state.refused.has(actor)) return;
-    const near = this.peers.nodeOf(from);
-    const refusal = this.#closing ? 'shutdown' : lifetime === 'detached' && !this.#options.lasting ? 'refused' : undefined;
-    if (refusal !== undefined) {
-      state.refuse(actor, name, refusal, refusal === 'refused' ? noHead() : new RuntimeFailure('SINKFLEX_SHUT_DOWN', 'the run is ending'));
-      this.#settleExpected(actor);
-      return;
-    }
-    this.#record({
-      r: 'event',
-      at: Date.now(),
-      spec,
-      event: {
-        type: 'spawn',
-        actor,
-        name,
-        definition: spec.definition,
-        request,
-        policy: {
-          maxRestarts: spec.maxRestarts,
-          windowMs: spec.restartWindowMs,
-          backoffMs: spec.restartBackoffMs,
-          backoffMaxMs: BACKOFF_MAX_MS,
-        },
-        lifetime,
-        ...(spec.owner === undefined ? {} : { owner: spec.owner }),
-        ...(near === undefined ? {} : { near }),
-        getIfExists: spec.getIfExists,
-      },
-    });
-    this.#settleExpected(actor);
-  }
-
-  #settleExpected(actor: number): void {
-    const waiting = this.#expected.get(actor);
-    if (waiting === undefined) return;
-    this.#expected.delete(actor);
-    for (const link of waiting) this.#resolve(actor, link);
-  }
-
-  #resolve(actor: number, link: PeerLink): void {
-    const { state } = this;
-    const refused = state.refused.get(actor);
-    if (refused !== undefined) {
-      this.send(link, { t: 'place', place: refusedPlace(actor, refused.name, refused.death) });
-      return;
-    }
-    const real = state.aliases.get(actor) ?? actor;
-    const record = state.actors.get(real);
-    const view = state.cluster.actor(real);
-    if (record === undefined || view === undefined) {
-      this.#expect(actor, link);
-      return;
-    }
-    record.subscribers.add(link);
-    this.peers.subscribed(link, real);
-    const place = placeOf(record, view);
-    if (place !== undefined) this.send(link, { t: 'place', place: real === actor ? place : { ...place, actor, target: real } });
-  }
-
-  #expect(id: number, link: PeerLink): void {
-    const waiting = this.#expected.get(id);
-    if (waiting !== undefined) {
-      waiting.add(link);
-      return;
-    }
-    const links = new Set([link]);
-    this.#expected.set(id, links);
-    this.#timers.set(`expected ${id}`, EXPECTED_MS, () => {
-      if (this.#expected.get(id) !== links) return;
-      this.#expected.delete(id);
-      for (const each of links) this.send(each, { t: 'place', place: unknownPlace(id) });
-    });
-  }
-
-  #kill(message: ToHead & { t: 'kill' }, from: PeerLink): void {
-    const { worker, request, restart, drain, graceMs } = message;
-    const actor = this.state.aliases.get(message.actor) ?? message.actor;
-    const record = this.state.actors.get(actor);
-    if (record === undefined || record.dead) {
-      this.send(from, { t: 'killed', worker, request });
-      return;
-    }
-    record.kills.push({ link: from, worker, request });
-    if (this.state.cluster.actor(actor)?.state !== 'stopping')
-      record.stop = { mode: drain ? 'drain' : 'kill', graceMs: graceMs || record.stop.graceMs };
-    const by = `${worker}:${request}`;
-    if (!this.state.killsDone.has(by)) this.#record({ r: 'event', at: Date.now(), by, event: { type: 'kill', actor, restart } });
-    this.#answerKills(actor, record);
-  }
-
-  #answerKills(actor: number, record: ActorRecord): void {
-    if (record.kills.length === 0) return;
-    const state = this.state.cluster.actor(actor)?.state;
-    if (state === 'alive' && record.seat === undefined) return;
-    if (state !== undefined && state !== 'dead' && state !== 'alive') return;
-    for (const { link, worker, request } of record.kills.splice(0)) this.send(link, { t: 'killed', worker, request });
-  }
-
-  /** Late words of an incarnation that is over, or of a node that does not host it, are not heard. */
-  #hears(actor: number, incarnation: number, from: PeerLink): boolean {
-    const view = this.state.cluster.actor(actor);
-    return view?.incarnation === incarnation && view.node !== undefined && view.node === this.peers.nodeOf(from);
-  }
-
-  #hosted(message: Hosted, from: PeerLink): void {
-    if (this.#hears(message.actor, message.incarnation, from)) this.#seat(message, this.peers.nodeOf(from));
-  }
-
-  #seat({ actor, incarnation, worker, pid }: Hosted, node: NodeId | undefined): void {
-    const record = this.state.actors.get(actor);
-    const view = this.state.cluster.actor(actor);
-    if (record === undefined || view?.incarnation !== incarnation || view.node !== node) return;
-    const health = record.seat?.incarnation === incarnation ? record.seat.health : 'ok';
-    record.seat = { incarnation, worker, pid, health };
-  }
-
-  #died({ actor, incarnation, end }: Died, node: NodeId | undefined): void {
-    const record = this.state.actors.get(actor);
-    const view = this.state.cluster.actor(actor);
-    if (record === undefined || view === undefined || record.dead || view.incarnation !== incarnation || view.node !== node) return;
-    const death: DeathData = deathOf(incarnation, end, view.state === 'stopping', this.#closing, view.because);
-    record.seat = undefined;
-    this.#record({ r: 'event', at: Date.now(), death, event: { type: 'died', actor, incarnation } });
   }
 
   // --- carrying out
 
   /** An event that needs no record of its own beside it. */
   #event(event: ClusterEvent): void {
-    this.#record({ r: 'event', at: Date.now(), event });
+    this.record({ r: 'event', at: Date.now(), event });
   }
 
   apply(event: ClusterEvent): void {
     this.#event(event);
   }
 
-  #record(record: HeadRecord): void {
+  record(record: HeadRecord): void {
     const effects = this.state.apply(record);
     this.#journal?.append(record);
     for (const effect of effects) this.#perform(effect);
@@ -399,18 +256,18 @@ export class Head {
         return;
       }
       case 'wait':
-        this.#timers.set(`actor ${effect.actor}`, effect.delayMs, () =>
+        this.timers.set(`actor ${effect.actor}`, effect.delayMs, () =>
           this.#event({ type: 'backoff-elapsed', actor: effect.actor, incarnation: effect.incarnation }),
         );
         return;
       case 'wait-group':
-        this.#timers.set(`group ${effect.group}`, effect.delayMs, () =>
+        this.timers.set(`group ${effect.group}`, effect.delayMs, () =>
           this.#event({ type: 'group-retry', group: effect.group, attempt: effect.attempt }),
         );
         return;
       case 'announce': {
         const record = this.state.actors.get(effect.actor);
-        if (record !== undefined) this.#announce(effect.actor, record);
+        if (record !== undefined) this.actors.announce(effect.actor, record);
         return;
       }
       case 'prepare': {
@@ -441,7 +298,7 @@ export class Head {
         this.#questions.changed(effect);
         return;
       case 'forget':
-        this.#timers.clear(`actor ${effect.actor}`);
+        this.timers.clear(`actor ${effect.actor}`);
         return;
     }
   }
@@ -452,41 +309,7 @@ export class Head {
     return this.state.actors.get(actor)?.stop ?? { mode: 'kill', graceMs: 0 };
   }
 
-  #announce(actor: number, record: ActorRecord): void {
-    const view = this.state.cluster.actor(actor);
-    if (view === undefined) return;
-    if (record.subscribers.size > 0) {
-      const place = placeOf(record, view);
-      if (place !== undefined) for (const link of record.subscribers) this.send(link, { t: 'place', place });
-    }
-    this.#answerKills(actor, record);
-    if (this.#listeners.size > 0 || this.peers.watchers.size > 0) this.#tellWatchers(actor, record);
-    if (!record.dead) return;
-    this.#timers.clear(`actor ${actor}`);
-    record.seat = undefined;
-    for (const link of record.subscribers) this.peers.unsubscribed(link, actor);
-    record.subscribers.clear();
-    for (const listener of [...this.#onDeath]) listener(actor);
-  }
-
-  #tellWatchers(actor: number, record: ActorRecord): void {
-    const view = this.state.cluster.actor(actor);
-    if (view === undefined) return;
-    const info = infoOf(record, view);
-    for (const listener of [...this.#listeners]) listener(info);
-    for (const link of this.peers.watchers) this.send(link, { t: 'info', info });
-  }
-
   // --- what a driver in this process sees
-
-  list(): ActorInfo[] {
-    const infos: ActorInfo[] = [];
-    for (const view of this.state.cluster.actors()) {
-      const record = this.state.actors.get(view.actor);
-      if (record !== undefined) infos.push(infoOf(record, view));
-    }
-    return infos;
-  }
 
   nameTaken(name: string): boolean {
     return this.state.cluster.named(name) !== undefined;
@@ -498,30 +321,17 @@ export class Head {
     return () => this.#changeListeners.delete(listener);
   }
 
-  onActorChange(listener: (info: ActorInfo) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
+  list(): ActorInfo[] {
+    return this.actors.list();
   }
 
-  /** Resolves when none of them lives. */
-  async allDead(actors: Iterable<number>): Promise<void> {
-    const left = new Set<number>();
-    for (const actor of actors) if (this.state.actors.get(actor)?.dead === false) left.add(actor);
-    if (left.size === 0) return;
-    await new Promise<void>((resolve) => {
-      const listener = (actor: number): void => {
-        left.delete(actor);
-        if (left.size > 0) return;
-        this.#onDeath.delete(listener);
-        resolve();
-      };
-      this.#onDeath.add(listener);
-    });
+  onActorChange(listener: (info: ActorInfo) => void): () => void {
+    return this.actors.onChange(listener);
   }
 
   /** Ends every actor: stop() hooks get the time. Resolves when all are dead, or the time is up. Nothing is spawned any more. */
   async close(timeoutMs: number, graceMs: number): Promise<void> {
-    this.#closing = true;
+    this.closing = true;
     const all = [...this.state.actors.keys()];
     for (const actor of all) {
       const record = this.state.actors.get(actor);
@@ -530,7 +340,7 @@ export class Head {
       this.#event({ type: 'kill', actor, restart: false });
     }
     let timer: NodeJS.Timeout | undefined;
-    await Promise.race([this.allDead(all), new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)))]);
+    await Promise.race([this.actors.allDead(all), new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)))]);
     clearTimeout(timer);
   }
 
@@ -554,7 +364,7 @@ export class Head {
         owners.add(ownerActor(actor, this.state.cluster.actor(actor)?.incarnation ?? 0));
       }
     }
-    const ended = this.allDead(owned);
+    const ended = this.actors.allDead(owned);
     this.driverGone(driver);
     let timer: NodeJS.Timeout | undefined;
     await Promise.race([ended, new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)))]);
@@ -570,7 +380,7 @@ export class Head {
 
   /** After close: nothing of it is left waiting. */
   stop(): void {
-    this.#timers.clearAll();
-    this.#listeners.clear();
+    this.timers.clearAll();
+    this.actors.stop();
   }
 }

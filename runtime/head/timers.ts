@@ -1,16 +1,15 @@
-// Named timers: setting one again replaces it.
+// Named timers: setting one again replaces it. `idle`: not worth keeping the process alive for.
 export class Timers {
   readonly #timers = new Map<string, NodeJS.Timeout>();
 
-  set(name: string, ms: number, action: () => void): void {
+  set(name: string, ms: number, action: () => void, idle = false): void {
     clearTimeout(this.#timers.get(name));
-    this.#timers.set(
-      name,
-      setTimeout(() => {
-        this.#timers.delete(name);
-        action();
-      }, ms),
-    );
+    const timer = setTimeout(() => {
+      this.#timers.delete(name);
+      action();
+    }, ms);
+    if (idle) timer.unref();
+    this.#timers.set(name, timer);
   }
 
   clear(name: string): void {
