@@ -80,7 +80,7 @@ class Scheduler {
   void abort(int32_t sequence);                         // what generates in it ends as kAborted
   void freeze(bool frozen) { frozen_ = frozen; }        // keep the pinned version instead of taking newer ones
   void stop();                                          // joins the thread; idempotent
-  void take_drawn(std::vector<Drawn>* into);  // in the order of drawing; before take_finished
+  void take_drawn(std::vector<Drawn>* into);            // in the order of drawing; before take_finished
   void take_finished(Finished* into);
   GenerationCounters counters;
 

@@ -118,3 +118,25 @@ export function temporaryFolder(t: { teardown(f: () => void): void }): string {
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
+
+/** A tensor of a safetensors file that a test makes. */
+export interface Part {
+  name: string;
+  dtype: string;
+  shape: number[];
+  data: Uint8Array;
+}
+export function file(parts: Part[]): Uint8Array {
+  let at = 0;
+  const header: Record<string, unknown> = {};
+  for (const p of parts) {
+    header[p.name] = { dtype: p.dtype, shape: p.shape, data_offsets: [at, at + p.data.length] };
+    at += p.data.length;
+  }
+  return raw(JSON.stringify(header), Buffer.concat(parts.map((p) => p.data)));
+}
+export function raw(json: string, data: Uint8Array): Uint8Array {
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(Buffer.byteLength(json)));
+  return Buffer.concat([length, Buffer.from(json), data]);
+}
