@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
 import { Engine, isSinkflexError, parseModelConfig, readModelConfig, WeightStore } from '../../kernels/index.ts';
-import { createStore, denseModels, file, maxDifference, type Part, raw, temporaryFolder, tinyConfig } from './engine-support.ts';
+import { createStore, denseModels, file, maxDifference, raw, temporaryFolder, tinyConfig } from './engine-support.ts';
 
 type Json = Record<string, unknown>;
 
