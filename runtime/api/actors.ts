@@ -5,7 +5,7 @@ import { encodeAlone } from '../wire/index.ts';
 import { type ActorClient, actorScope, collectRefs, session } from '../worker/index.ts';
 import { definitionOf } from './definition.ts';
 import { RuntimeFailure } from './errors.ts';
-import { Handle, makeHandle } from './handle.ts';
+import { Handle, handleOf, makeHandle } from './handle.ts';
 import { checkCall, checkKill, checkSpawn } from './options.ts';
 import { currentOwner } from './owner.ts';
 import { currentRun, driver } from './run.ts';
@@ -87,11 +87,6 @@ export async function getActor<T = object>(name: string): Promise<ActorHandle<T>
   const here = session();
   const found = (await here.ask({ q: 'find', name })) as Found;
   return makeHandle(here.client(found.actor, found.name), found.kind, found) as unknown as ActorHandle<T>;
-}
-
-function handleOf(value: AnyHandle): Handle {
-  if (!(value instanceof Handle)) throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'this is not a handle of an actor');
-  return value as Handle;
 }
 
 /** Resolves when the constructor and start() have ended well; rejects with ActorFailedError when they have not. */

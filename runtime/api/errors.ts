@@ -13,6 +13,10 @@ export const runtimeErrorCodes = {
   SINKFLEX_ACTOR_BUSY: 'The mailbox (maxPending) or the channel (maxInFlightBytes) is full: await earlier calls first, or raise the limit.',
   SINKFLEX_TASK_DIED:
     'The thread or process that ran the task ended under it, more often than maxRetries allows: read the cause, or give it more memory.',
+  SINKFLEX_RANK_FAILED: 'A member of a group failed: details.rank says which, the cause is what it failed with.',
+  SINKFLEX_POOL_EMPTY: 'Every actor of the pool is dead or was removed: add others.',
+  SINKFLEX_QUEUE_TIMEOUT: 'The queue stayed full, or empty, for as long as timeoutMs allows: look at the other side, or wait longer.',
+  SINKFLEX_QUEUE_CLOSED: 'The queue was closed: nothing can be put, and what was there has been taken.',
   SINKFLEX_CALL_TIMEOUT: 'The deadline passed before the answer: raise timeoutMs, or look at what the actor is doing.',
   SINKFLEX_CALL_ABORTED: 'The AbortSignal of the call (or of the call around it) was aborted.',
   SINKFLEX_METHOD_FAILED: 'The method threw an error that is not a SinkflexError; name, message and stack are those of the actor.',

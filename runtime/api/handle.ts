@@ -3,7 +3,7 @@ import { registerWireClass } from '../wire/index.ts';
 import type { ActorClient } from '../worker/client.ts';
 import { session } from '../worker/session.ts';
 import { RuntimeFailure } from './errors.ts';
-import type { CallOptions } from './types.ts';
+import type { AnyHandle, CallOptions } from './types.ts';
 
 /** What a handle answers. */
 export interface Shape {
@@ -75,6 +75,16 @@ function classFor(kind: string, { methods, streams }: Shape): HandleClass {
 export function makeHandle(client: ActorClient, kind: string, shape: Shape, options?: CallOptions): Handle {
   const { methods, streams } = shape;
   return new (classFor(kind, shape))(client, kind, { methods, streams }, options);
+}
+
+export function handleOf(value: AnyHandle): Handle {
+  if (!(value instanceof Handle)) throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'this is not a handle of an actor');
+  return value as Handle;
+}
+
+/** The actor behind a handle. */
+export function clientOf(value: AnyHandle): ActorClient {
+  return Handle.client(handleOf(value));
 }
 
 const MAX_METHODS = 1000;

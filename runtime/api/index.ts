@@ -20,6 +20,19 @@ export type { LogFile, LogTail } from '../observe/logs.ts';
 export { chooseRun, type FoundRun, findRuns } from '../observe/runs.ts';
 export { buildTimeline, type Timeline, type TimelineData, type TraceEvent } from '../observe/timeline.ts';
 export {
+  ActorGroup,
+  ActorPool,
+  type ActorPoolOptions,
+  createQueue,
+  type GroupCalls,
+  type GroupOptions,
+  Queue,
+  type QueueHandle,
+  type QueueOptions,
+  spawnGroup,
+  type WaitOptions,
+} from '../patterns/index.ts';
+export {
   describeProgram,
   differences,
   openProgram,

@@ -45,6 +45,7 @@ export class ActorClient {
   #window = Number.POSITIVE_INFINITY;
   #place: Place | undefined;
   #watchers: (() => void)[] = [];
+  readonly #listeners = new Set<(place: Place) => void>();
   #lastKey = 0;
   /** Keys of calls that are not over, ascending. */
   readonly #keys = new Set<number>();
@@ -391,6 +392,7 @@ export class ActorClient {
     const watchers = this.#watchers;
     this.#watchers = [];
     for (const watcher of watchers) watcher();
+    if (this.#listeners.size > 0) for (const listener of [...this.#listeners]) listener(place);
   }
 
   #open(place: Place): void {
@@ -438,6 +440,13 @@ export class ActorClient {
       if (now?.status === 'alive' && now.incarnation === place.incarnation && this.#connection === undefined && !this.#session.closed)
         this.#open(now);
     }, 50);
+  }
+
+  /** Calls back at every change of its place; the answer ends that. */
+  watch(listener: (place: Place) => void): () => void {
+    this.#listeners.add(listener);
+    this.resolvePlace();
+    return () => this.#listeners.delete(listener);
   }
 
   /** Resolves when the actor is alive; rejects when it is dead. */
