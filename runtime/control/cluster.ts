@@ -45,6 +45,14 @@ import { retryWaiting } from './waiting.ts';
 
 const REMEMBER = 1000;
 
+/**
+ * A cluster in memory. Events change it, effects say what is to be done.
+ *
+ * @example
+ * const cluster = new Cluster();
+ * cluster.apply({ type: 'node-up', node: 'a', total: { cpus: 8 }, labels: {} }, 0);
+ * const [node] = cluster.nodes();
+ */
 export class Cluster implements ClusterFace {
   readonly #state: State;
 

@@ -238,7 +238,8 @@ function summarise(reasons: readonly NodeReason[]): string {
       const named = those.slice(0, NAMED).map(({ node, text }) => (text === VERDICTS[verdict] ? node : `${node} ${text}`));
       const more = those.length > NAMED ? ` and ${those.length - NAMED} more` : '';
       const plural = VERDICTS[verdict].replace(/^is /, 'are ').replace(/^has /, 'have ');
-      return `${those.length} of ${reasons.length} nodes ${those.length === 1 ? VERDICTS[verdict] : plural} (${named.join('; ')}${more})`;
+      const count = reasons.length === 1 ? 'the only node' : `${those.length} of ${reasons.length} nodes`;
+      return `${count} ${those.length === 1 ? VERDICTS[verdict] : plural} (${named.join('; ')}${more})`;
     })
     .join(', ');
 }
