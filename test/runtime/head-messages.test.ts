@@ -124,14 +124,18 @@ function allFree({ head, driver, nodes, spawned }: World): Promise<void> {
   });
 }
 
-t.test('every message twice has the effect of once; what was reserved is free in the end', async (t) => {
+t.test('every message twice, at once and again later, has the effect of once; what was reserved is free in the end', async (t) => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 25 }), async (steps) => {
       const worlds = [1, 2].map((copies) => makeWorld(new Head({ seed: 7, lasting: false }), copies));
       for (const each of steps) {
         for (const world of worlds) {
+          const peers = [world.driver, ...world.nodes];
           perform(world, each);
-          await quiet([world.driver, ...world.nodes]);
+          await quiet(peers);
+          if (world !== worlds[1]) continue;
+          for (const peer of peers) peer.sayAgain();
+          await quiet(peers);
         }
       }
       const [once, twice] = worlds.map(summary);

@@ -41,6 +41,7 @@ export class Peer implements PeerLink {
   head: Head;
   readonly copies: number;
   readonly heard: FromHead[] = [];
+  readonly said: ToHead[] = [];
   readonly #unread: FromHead[] = [];
 
   constructor(head: Head, copies = 1) {
@@ -53,7 +54,15 @@ export class Peer implements PeerLink {
   }
 
   say(message: ToHead): void {
+    this.said.push(structuredClone(message));
     for (let i = 0; i < this.copies; i++) this.head.receive(structuredClone(message), this);
+  }
+
+  /** What it has said since it was last asked, again: late, when its effect has long come about. */
+  sayAgain(): void {
+    // A node that joins says what it has now; an old list is not said again.
+    for (const message of this.said.splice(0)) if (message.t !== 'join') this.head.receive(message, this);
+    this.said.length = 0;
   }
 
   /** Answers whether there was anything to read. */
