@@ -70,7 +70,7 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
   });
   clearTimeout(timer);
   const own = new Session(
-    { worker, folder, token, maxInFlightBytes },
+    { worker, folder, token, maxInFlightBytes, noRelay: true },
     {
       send: (message) => receive(message, self),
     },

@@ -174,6 +174,8 @@ export interface WorkerBirth {
   agentPid: number;
   isolation: Isolation;
   maxInFlightBytes: number;
+  /** There is no worker 0 to relay frames, as in a cluster with a head of its own: the number of channels is not bounded. */
+  noRelay?: boolean;
   /** Record calls. */
   timeline?: boolean;
   /** What its event loop counts up. */

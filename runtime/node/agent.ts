@@ -31,7 +31,7 @@ export interface AgentOptions {
   labels: Record<string, string>;
   /** Where the sockets of the run are. */
   folder: string;
-  /** What is removed when this process was killed; default `folder`. */
+  /** What is removed when this process was killed; default `folder`. Given by agents that have joined a head of its own. */
   ownFolder?: string;
   token: Buffer;
   sharedWorkers: number;
@@ -282,6 +282,7 @@ export class Agent {
       isolation: spec.isolation,
       maxInFlightBytes,
       timeline: this.#options.timeline === true,
+      ...(this.#options.ownFolder === undefined ? {} : { noRelay: true }),
     };
     const name = spec.isolation === 'shared' ? `shared-${number}` : spec.name;
     const record: WorkerRecord = {

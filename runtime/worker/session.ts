@@ -20,7 +20,7 @@ export interface AgentLink {
   send(message: ToAgent): void;
 }
 
-export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes'>;
+export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'noRelay'>;
 
 const KEPT_ENDS = 1000;
 
@@ -100,7 +100,8 @@ export class Session implements Keeper {
     this.link = link;
     this.random = random;
     this.maxInFlightBytes = birth.maxInFlightBytes;
-    this.channels = new Channels(this, network, { ...channelDefaults, ...channels });
+    const most = birth.noRelay ? Number.POSITIVE_INFINITY : channelDefaults.most;
+    this.channels = new Channels(this, network, { ...channelDefaults, most, ...channels });
     current = this;
   }
 
