@@ -69,14 +69,16 @@ const CHUNK_BYTES = 1024 * 1024;
 const ends: readonly (CollectiveEnd | undefined)[] = [undefined, 'died', 'left', 'deadline', 'aborted'];
 const folds: Readonly<Record<Reduction, number>> = { sum: 0, mean: 1, min: 2, max: 3 };
 
-/** Groups made here that not all have joined yet: their memory is reached through this process. */
-const open = new Set<NativeGroup>();
+/** Groups made here that not all have joined yet, and when they were made: their memory is reached through this process. */
+const open = new Map<NativeGroup, number>();
+/** A group that nobody came to is let go of: whoever comes later is told that it is gone. */
+const KEPT_MS = 900_000;
 let sweeper: NodeJS.Timeout | undefined;
 const SWEEP_MS = 200;
 
 function sweep(): void {
-  for (const group of open) {
-    if (!group.settled()) continue;
+  for (const [group, madeAt] of open) {
+    if (!group.settled() && performance.now() - madeAt < KEPT_MS) continue;
     group.close();
     open.delete(group);
   }
@@ -86,7 +88,7 @@ function sweep(): void {
 }
 
 /**
- * Makes a group of so many members. Give it to them as an argument; each joins with a rank of its own.
+ * Makes a group of so many members. Give it to them as an argument; each joins with a rank of its own, within a quarter of an hour.
  *
  * @example
  * const group = createCollective(4);
@@ -94,7 +96,7 @@ function sweep(): void {
  */
 export function createCollective(members: number, options: { chunkBytes?: number } = {}): CollectiveGroup {
   const group = callNative(() => new native.CollectiveGroup(members, options.chunkBytes ?? CHUNK_BYTES));
-  open.add(group);
+  open.set(group, performance.now());
   sweeper ??= setInterval(sweep, SWEEP_MS).unref();
   return { members, address: group.address() };
 }

@@ -8,6 +8,9 @@ import { runtimeSuite } from './runtime.ts';
 
 const SUITES: Readonly<Record<string, Suite>> = { control: controlSuite, pipeline: pipelineSuite, runtime: runtimeSuite };
 
+/** No row takes half of it, with rivals and on a busy machine. */
+const ROW_LIMIT_MS = 480_000;
+
 interface BenchOptions {
   peers?: boolean;
   quick?: boolean;
@@ -38,11 +41,13 @@ export function benchCommand(): Command {
 
 async function runRows(chosen: readonly [string, Suite[string]][], o: BenchOptions): Promise<void> {
   const rows: (Row | Skip)[] = [];
+  const failed: string[] = [];
   const closers: (() => Promise<void>)[] = [];
+  let stuck = false;
   try {
     for (const [id, measure] of chosen) {
       process.stderr.write(`${id} ...\n`);
-      await measure({
+      const measuring = measure({
         peers: o.peers ?? false,
         quick: o.quick ?? false,
         note: (text) => process.stderr.write(`  ${text}\n`),
@@ -52,6 +57,16 @@ async function runRows(chosen: readonly [string, Suite[string]][], o: BenchOptio
         },
         atEnd: (close) => closers.push(close),
       });
+      try {
+        stuck = !(await within(ROW_LIMIT_MS, measuring));
+      } catch (error) {
+        if (chosen.length === 1) throw error;
+        failed.push(`${id}: ${(error as Error).message}`);
+        process.stderr.write(`  FAILED: ${(error as Error).stack ?? error}\n`);
+      }
+      if (!stuck) continue;
+      failed.push(`${id}: nothing came of it within ${ROW_LIMIT_MS / 60_000} minutes; rows after it were not measured`);
+      break;
     }
   } finally {
     for (const close of closers.reverse()) await close();
@@ -62,5 +77,23 @@ async function runRows(chosen: readonly [string, Suite[string]][], o: BenchOptio
     process.stderr.write(
       `\nSKIPPED ${skipped.length} of ${rows.length} measurements:\n${skipped.map((s) => `  ${s.row}: ${(s as Skip).skipped}`).join('\n')}\n`,
     );
+  }
+  if (failed.length === 0) return;
+  process.stderr.write(`\nFAILED ${failed.length} of ${chosen.length} rows:\n${failed.map((line) => `  ${line}`).join('\n')}\n`);
+  process.exitCode = 1;
+  // What hangs would keep the process.
+  if (stuck) process.exit();
+}
+
+/** Whether it ended in time. */
+async function within(ms: number, work: Promise<void>): Promise<boolean> {
+  let late: NodeJS.Timeout | undefined;
+  const limit = new Promise<boolean>((done) => {
+    late = setTimeout(() => done(false), ms);
+  });
+  try {
+    return await Promise.race([work.then(() => true), limit]);
+  } finally {
+    clearTimeout(late);
   }
 }
