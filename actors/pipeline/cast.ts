@@ -15,7 +15,10 @@ import { environmentOptions, recipeOf } from './settings.ts';
 
 /** Deaths within a minute that an actor is restarted after. */
 const maxRestarts = 8;
-const restarts = { maxRestarts, restartWindowMs: 60_000, restartBackoffMs: 20 };
+function supervision(config: TrainingConfig) {
+  const seconds = config.trainer.unresponsive_timeout_s;
+  return { maxRestarts, restartWindowMs: 60_000, restartBackoffMs: 20, ...(seconds === null ? {} : { unresponsiveMs: seconds * 1000 }) };
+}
 /** An environment that takes this long is lost; its episode is redone. */
 const environmentTimeoutMs = 60_000;
 /** Times an episode is begun anew before it is given up as `error`. */
@@ -31,6 +34,7 @@ export interface Cast {
 export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
   const placement = place(config, availableParallelism());
   const options = environmentOptions(config);
+  const restarts = supervision(config);
   // Each is a process of its own: what the module registers has to be registered in each.
   const imports = config.env.module === null ? [] : [pathToFileURL(config.env.module).href];
   const environments = Array.from({ length: placement.environmentActors }, (_, i) =>
@@ -91,7 +95,7 @@ export function spawnReference(
     name: 'reference',
     threads: threads,
     args: [{ folder, threads, temperature: config.rollout.temperature, microBatchTokens: config.actor.ppo_micro_batch_size_tokens }],
-    ...restarts,
+    ...supervision(config),
   });
 }
 

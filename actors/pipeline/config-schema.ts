@@ -239,6 +239,12 @@ export const TrainingConfig = z.strictObject({
       'trajectories',
       'trajectories of a step written to trajectories/; null writes all',
     ),
+    unresponsive_timeout_s: key(
+      positive().nullable(),
+      60,
+      's',
+      'an actor whose process is stopped, or whose event loop stands still, for so long is ended and replaced as if it had died; null waits for it',
+    ),
     rolling_window: key(count(), 10, 'steps', 'window of the rolling training score and trajectory reward'),
   }),
   val: section({

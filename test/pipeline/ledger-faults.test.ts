@@ -60,6 +60,14 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
   });
 });
 
+t.test('actors whose processes are stopped, not dead, are replaced too', async (t) => {
+  const k = killing('frozen', { 1: ['rollout-0', 'trainer'], 2: ['environment-0'], 3: ['reference'] }, 'grpo', 'SIGSTOP');
+  const r = await start('frozen', { mode: 'sync', 'trainer.unresponsive_timeout_s': 1 }, k);
+  t.match(r, { steps: 5, restarts: 4 });
+  const l = ledger('frozen');
+  t.ok(balanced(l) && l.trained === 40, JSON.stringify(l));
+});
+
 t.test('asynchronous: staleness is bounded, every kind of actor is killed in mid-flight, the ledger balances at every step', async (t) => {
   const k = killing('async', { 1: ['rollout-0'], 2: ['environment-0', 'rollout-1'], 3: ['trainer'], 4: ['reference'] });
   const r = await start('async', { mode: 'async', 'env.latency': 'lognormal(mean=4ms,sigma=1.0)', 'trainer.total_training_steps': 6 }, k);

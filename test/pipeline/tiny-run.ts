@@ -62,8 +62,8 @@ export const pidOf = (name: string, actor: string): number =>
 
 export const pidsOf = (name: string): number[] => (JSON.parse(read(name, 'actors.json')) as { pid: number }[]).map((a) => a.pid);
 
-/** Kills actors when a step of the phase is reported; each once. */
-export function killing(name: string, plan: Record<number, string[]>, phase: Phase = 'grpo') {
+/** Signals actors when a step of the phase is reported; each once. */
+export function killing(name: string, plan: Record<number, string[]>, phase: Phase = 'grpo', signal: NodeJS.Signals = 'SIGKILL') {
   const notes: string[] = [];
   return {
     notes,
@@ -72,7 +72,7 @@ export function killing(name: string, plan: Record<number, string[]>, phase: Pha
       if (e.kind !== 'advance' || e.phase !== phase) return;
       const actors = plan[e.done] ?? [];
       delete plan[e.done];
-      for (const actor of actors) process.kill(pidOf(name, actor), 'SIGKILL');
+      for (const actor of actors) process.kill(pidOf(name, actor), signal);
     },
   };
 }
