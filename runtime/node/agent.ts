@@ -6,7 +6,7 @@ import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { ActorSpec, Died, EndData, FromAgent, FromHead, HeadLink, NodeId, ToAgent } from '../control/index.ts';
 import type { Question } from '../observe/questions.ts';
-import { type StackSample, stackFolder, stackText } from '../observe/stack-sample.ts';
+import { type StackSample, stackFolder } from '../observe/stack-sample.ts';
 import { encodeError, socketPath } from '../wire/index.ts';
 import type { Health, WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
@@ -20,6 +20,7 @@ import { Questions } from './questions.ts';
 import { asHosted, type HostedRecord, type WorkerInfo, type WorkerRecord, workerInfo } from './records.ts';
 import { warnOfHealth } from './warnings.ts';
 import { WorkerNumbers } from './worker-numbers.ts';
+import { workerRequest } from './worker-request.ts';
 
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 export const HARD_AFTER_MS = 250;
@@ -294,17 +295,7 @@ export class Agent {
       carrier: undefined as unknown as PooledWorker,
       send: (message: FromAgent) => record.carrier.send(message),
     };
-    const alone = spec.isolation === 'process';
-    const request = {
-      birth,
-      label: `sinkflex:${name}`,
-      env: alone ? spec.env : {},
-      execArgv: alone ? spec.execArgv : [],
-      ...(alone && spec.cwd !== undefined ? { cwd: spec.cwd } : {}),
-      module: spec.module,
-      memory: alone ? (spec.request.resources.memory ?? 0) : 0,
-      unresponsiveMs: spec.unresponsiveMs,
-    };
+    const request = workerRequest(spec, birth, name);
     const events = {
       onMessage: (message: ToAgent) => this.receive(message, record),
       onLine: (stream: 'stdout' | 'stderr', line: string) => onOutput({ name, pid: record.carrier.pid ?? -1, stream, line }),
@@ -325,13 +316,7 @@ export class Agent {
     worker.health = health;
     for (const { spec, incarnation } of worker.hosted) this.#head.send({ t: 'health', actor: spec.actor, incarnation, health });
     for (const listener of this.#workerListeners) listener(workerInfo(worker), undefined);
-    if (health !== 'blocked') {
-      warnOfHealth(worker, forMs);
-      return;
-    }
-    void worker.carrier.stack().then((sample) => {
-      if (worker.health === 'blocked') warnOfHealth(worker, forMs, stackText(sample));
-    });
+    void warnOfHealth(worker, forMs);
   }
 
   #workerEnded(worker: WorkerRecord, end: WorkerEnd): void {

@@ -1,0 +1,18 @@
+// The worker that an actor asks for.
+import type { ActorSpec, WorkerBirth } from '../control/index.ts';
+import type { WorkerRequest } from './carrier.ts';
+
+/** Environment and limits are those of a process of its own; threads and shared workers are as the agent is. */
+export function workerRequest(spec: ActorSpec, birth: WorkerBirth, name: string): WorkerRequest {
+  const alone = spec.isolation === 'process';
+  return {
+    birth,
+    label: `sinkflex:${name}`,
+    env: alone ? spec.env : {},
+    execArgv: alone ? spec.execArgv : [],
+    ...(alone && spec.cwd !== undefined ? { cwd: spec.cwd } : {}),
+    module: spec.module,
+    memory: alone ? (spec.request.resources.memory ?? 0) : 0,
+    unresponsiveMs: spec.unresponsiveMs,
+  };
+}
