@@ -1,7 +1,7 @@
 // A cluster that outlives its drivers: a head and agents as processes of their own. `sinkflex head` and `sinkflex agent` are these functions.
 import { resolve } from 'node:path';
-import { type HeadProcess, startHead as start } from '../head/index.ts';
-import { type JoinedAgent, joinHead as join } from '../node/index.ts';
+import type { HeadProcess } from '../head/index.ts';
+import type { JoinedAgent } from '../node/index.ts';
 import { RuntimeFailure } from './errors.ts';
 import { checkTotal } from './options.ts';
 import type { ActorOutput, ResourceOptions } from './types.ts';
@@ -51,6 +51,7 @@ export interface RunningAgent {
 export async function startHead(options: HeadOptions): Promise<RunningHead> {
   if (typeof options?.folder !== 'string' || options.folder === '')
     throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'folder is the path of a folder');
+  const { startHead: start } = await import('../head/index.ts'); // not for workers, which import this file too
   const head: HeadProcess = await start(resolve(options.folder));
   return {
     folder: head.folder,
@@ -68,6 +69,7 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
  */
 export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
   const { address, node, labels, sharedWorkers, onOutput = toStderr } = options;
+  const { joinHead: join } = await import('../node/index.ts');
   const agent: JoinedAgent = await join({
     folder: resolve(address),
     total: checkTotal(options),

@@ -1,6 +1,6 @@
 // Checks what a user passes, and fills in defaults. Wrong options fail where they were written, not in a worker.
 import type { ActorSpec, Bundle, ResourceRequest, Strategy } from '../control/index.ts';
-import { nodeCapacity } from '../node/index.ts';
+import { nodeCapacity } from '../node/capacity.ts';
 import { RuntimeFailure } from './errors.ts';
 import type {
   BundleOptions,

@@ -1,5 +1,5 @@
 // Who owns what this code makes: the incarnation whose code is running, or the driver.
-import { type OwnerId, ownerActor } from '../control/index.ts';
+import { type OwnerId, ownerActor } from '../control/cluster-types.ts';
 import { actorScope, session } from '../worker/index.ts';
 
 export function currentOwner(): OwnerId {

@@ -2,12 +2,11 @@
 import { isMainThread } from 'node:worker_threads';
 import type { OwnerId } from '../control/index.ts';
 import type { Head } from '../head/index.ts';
-import { type Agent, sweepRunFolders } from '../node/index.ts';
+import type { Agent } from '../node/index.ts';
+import { sweepRunFolders } from '../node/run-folder.ts';
 import { endTasks, setTaskCpus } from '../tasks/index.ts';
 import { hasSession, type Session } from '../worker/index.ts';
-import { attachRun } from './attached-run.ts';
 import { RuntimeFailure } from './errors.ts';
-import { startLocalRun } from './local-run.ts';
 import type { Observing } from './observing.ts';
 import { checkInit } from './options.ts';
 import type { ActorInfo, ActorOutput, InitOptions } from './types.ts';
@@ -75,8 +74,8 @@ export async function init(options: InitOptions = {}): Promise<void> {
     sweepRunFolders();
     const started =
       options.address === undefined
-        ? await startLocalRun(checked, options.onOutput ?? toStderr)
-        : await attachRun(options.address, checked.maxInFlightBytes);
+        ? await (await import('./local-run.ts')).startLocalRun(checked, options.onOutput ?? toStderr)
+        : await (await import('./attached-run.ts')).attachRun(options.address, checked.maxInFlightBytes);
     run = started;
     process.once('exit', started.onExit);
     setTaskCpus(checked.total.cpus!);

@@ -1,5 +1,5 @@
 // What a living actor is doing right now.
-import { type StackSample, stackText } from '../node/index.ts';
+import { type StackSample, stackText } from '../observe/stack-sample.ts';
 import { RuntimeFailure } from './errors.ts';
 import { Handle } from './handle.ts';
 import { driver } from './run.ts';

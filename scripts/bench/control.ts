@@ -1,7 +1,7 @@
 // Suite `control`: decisions a second of the control plane as a pure state machine, without sockets, disks or processes, on simulated nodes.
 // A decision is an event with all that follows from it: an actor placed, an actor lost and the next one put in its place, a group agreed.
 import { median } from '../../actors/index.ts';
-import { Cluster, type ClusterEffect, type SpawnEvent } from '../../runtime/index.ts';
+import { type Cluster, type ClusterEffect, controlPlane, type SpawnEvent } from '../../runtime/index.ts';
 import { judged, type Row, type Suite, type SuiteContext } from './rows.ts';
 
 /** The bars that the project set itself. */
@@ -13,8 +13,10 @@ const LARGE = 10_000;
 /** Decisions that warm the compiler up before anything is timed. */
 const WARM_UP = 20_000;
 
+const control = await controlPlane();
+
 function clusterOf(nodes: number): Cluster {
-  const cluster = new Cluster({ seed: 1 });
+  const cluster = new control.Cluster({ seed: 1 });
   for (let i = 0; i < nodes; i++) {
     const gpus: Record<string, number> = i % 10 === 9 ? { gpus: 8 } : {};
     const total = { cpus: 16, memory: 64 * 2 ** 30 + i * 4096, ...gpus };
