@@ -312,7 +312,9 @@ export class Head {
   // --- what a driver in this process sees
 
   nameTaken(name: string): boolean {
-    return this.state.cluster.named(name) !== undefined;
+    const holder = this.state.cluster.named(name);
+    // One that is being killed makes room for the next of its name.
+    return holder !== undefined && this.state.cluster.actor(holder)?.state !== 'stopping';
   }
 
   /** Calls back at every change of a node or a placement group. */
