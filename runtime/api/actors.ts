@@ -15,6 +15,7 @@ import type {
   ActorHandle,
   ActorInfo,
   AnyHandle,
+  ArgumentsOf,
   CallOptions,
   CurrentActor,
   KillOptions,
@@ -35,7 +36,7 @@ export function spawn<C extends ActorClass>(
   definition: ActorDefinition<C>,
   ...rest: [] extends ConstructorParameters<C>
     ? [options?: SpawnOptions<ConstructorParameters<C>>]
-    : [options: SpawnOptions<ConstructorParameters<C>> & { args: ConstructorParameters<C> }]
+    : [options: SpawnOptions<ConstructorParameters<C>> & { args: ArgumentsOf<ConstructorParameters<C>> }]
 ): ActorHandle<ActorDefinition<C>> {
   const { id, kind, module, methods, streams, concurrencyGroups } = definitionOf(definition);
   const options = (rest[0] ?? {}) as SpawnOptions;

@@ -1,4 +1,5 @@
 // The types that a user of the runtime writes: actor classes, handles whose methods answer with refs, options.
+import type { CannotBeSent, Obstacle } from './serializable.ts';
 
 /**
  * A class that can be an actor. Its public methods are what a handle answers, except its lifecycle: `restore(state)` and `start()` after the
@@ -48,7 +49,7 @@ export interface ObjectStream<T> extends AsyncIterable<T, undefined> {
 /** Methods that belong to the runtime, and names that would make a handle look like something else. */
 export type ReservedMethod = 'start' | 'stop' | 'drain' | 'checkpoint' | 'restore' | 'then' | 'toJSON' | 'constructor';
 
-type Argument<A> = A | ObjectRef<A>;
+type Argument<A> = [Obstacle<A>] extends [never] ? A | ObjectRef<A> : CannotBeSent<Obstacle<A>>;
 /** Parameters that each may be a ref instead. */
 export type ArgumentsOf<P extends readonly unknown[]> = { [I in keyof P]: Argument<P[I]> };
 
@@ -127,7 +128,7 @@ export interface PlacementGroupOptions {
 
 export interface SpawnOptions<Args extends readonly unknown[] = readonly unknown[]> extends PlacementOptions {
   /** Constructor arguments; every incarnation gets the same. */
-  args?: Args;
+  args?: ArgumentsOf<Args>;
   /** Unique in the run; default `<kind>-<id>`. */
   name?: string;
   /** With `name`: answer the living actor of that name and definition if there is one. Atomic in the run. */

@@ -30,7 +30,7 @@ export type GroupCalls<I> = {
 
 export interface GroupOptions<C extends ActorClass> extends Omit<SpawnOptions<ConstructorParameters<C>>, 'args' | 'name'> {
   /** Constructor arguments of all, or of each rank. */
-  args?: ConstructorParameters<C> | ((rank: number) => ConstructorParameters<C>);
+  args?: ArgumentsOf<ConstructorParameters<C>> | ((rank: number) => ArgumentsOf<ConstructorParameters<C>>);
   /** Members are named `<name>-<rank>`. */
   name?: string;
   /**
