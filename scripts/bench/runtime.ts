@@ -9,8 +9,9 @@ import { groupCreate } from './runtime/groups.ts';
 import { idle } from './runtime/idle.ts';
 import { objectBroadcast, objectPut } from './runtime/objects.ts';
 import { overhead } from './runtime/overhead.ts';
-import { scaleActors, scaleQueue } from './runtime/scale.ts';
+import { scaleActors, scaleQueue, scaleReject } from './runtime/scale.ts';
 import { actorStream } from './runtime/stream.ts';
+import { taskAsync, taskSync } from './runtime/tasks.ts';
 
 export const runtimeSuite: Suite = {
   'actor.sync.thread': (context) => actorSync(context, 'thread', 'awake'),
@@ -22,6 +23,8 @@ export const runtimeSuite: Suite = {
   'actor.async.thread': (context) => actorAsync(context, 'thread'),
   'actor.async.process': (context) => actorAsync(context, 'process'),
   'actor.nn.async': actorManyToMany,
+  'task.sync': taskSync,
+  'task.async': taskAsync,
   'actor.stream': actorStream,
   'actor.create.thread': (context) => actorCreate(context, 'thread'),
   'actor.create.process': (context) => actorCreate(context, 'process'),
@@ -44,4 +47,5 @@ export const runtimeSuite: Suite = {
   'scale.thread': (context) => scaleActors(context, 'thread'),
   'scale.process': (context) => scaleActors(context, 'process'),
   'scale.queue': scaleQueue,
+  'scale.queue.reject': scaleReject,
 };

@@ -1,6 +1,6 @@
 // Rows scale.*: how many actors live and answer on one host, and a million calls in a queue.
 import { availableParallelism } from 'node:os';
-import { defineActor, type Isolation, listActors, spawn } from '../../../runtime/index.ts';
+import { ActorBusyError, defineActor, type Isolation, listActors, spawn } from '../../../runtime/index.ts';
 import { judged, type SuiteContext } from '../rows.ts';
 import { Peer } from './actors.ts';
 import { alone } from './alone.ts';
@@ -63,6 +63,40 @@ export async function scaleQueue(context: SuiteContext): Promise<void> {
   context.report(
     judged({ suite: SUITE, row: 'scale.queue.lost', unit: 'calls', ours: 2 * CALLS - r.ran - r.answered, details }, { most: 0 }),
   );
+}
+
+/** Row scale.queue.reject: the same with a mailbox that refuses: milliseconds until the last of the excess has failed, none unaccounted for. */
+export async function scaleReject(context: SuiteContext): Promise<void> {
+  const r = await alone<{ answered: number; refused: number; ms: number }>(import.meta.url, 'refusedCalls', {}, 120_000);
+  const details = { calls: CALLS, answered: r.answered, refused: r.refused, refused_after_ms: Math.round(r.ms), policy: 'reject' };
+  const row = { suite: SUITE, row: 'scale.queue.reject', unit: 'calls', ours: CALLS - r.answered - r.refused, details };
+  context.report(judged(row, { most: 0 }));
+}
+
+export async function refusedCalls() {
+  return withRuntime(async () => {
+    const sink = spawn(Peer, { onFull: 'reject', maxPending: 1000 });
+    await sink.noop();
+    const start = performance.now();
+    let [answered, refused, last] = [0, 0, start];
+    const calls: Promise<unknown>[] = [];
+    for (let i = 0; i < CALLS; i++) {
+      calls.push(
+        sink.noop().then(
+          () => {
+            answered++;
+          },
+          (error) => {
+            if (!(error instanceof ActorBusyError)) throw error;
+            refused++;
+            last = performance.now();
+          },
+        ),
+      );
+    }
+    await Promise.all(calls);
+    return { answered, refused, ms: last - start };
+  });
 }
 
 export async function manyCalls() {
