@@ -37,10 +37,13 @@ export class Observing {
     watchAgent(agent, events, this.#logs);
     const source = {
       ...watchHead(head, events),
-      workers: () => [
-        { worker: 0, name: 'driver', isolation: 'driver' as const, pid: process.pid, health: 'ok' as const, actors: [] },
-        ...agent.workers(),
-      ],
+      workers: () => ({
+        workers: [
+          { worker: 0, name: 'driver', isolation: 'driver' as const, pid: process.pid, health: 'ok' as const, actors: [] },
+          ...agent.workers(),
+        ],
+        silent: [],
+      }),
       ask: async (worker: number, question: Question, timeoutMs: number) =>
         worker === 0 ? answer(session, question) : agent.ask(worker, question, timeoutMs),
     };

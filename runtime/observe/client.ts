@@ -33,8 +33,8 @@ interface Asked {
   timer: NodeJS.Timeout;
 }
 
-/** `lost`: lines left out before these, since this end was slow. */
-export type OnLines = (lines: string[], lost: number) => void;
+/** `gaps`: how often lines had to make room before this end took them. */
+export type OnLines = (lines: string[], gaps: number) => void;
 
 /** Answers by the name of the question. */
 export interface Questions {
@@ -124,10 +124,10 @@ export class RunObserver {
     return { tail, listen };
   }
 
-  #onMessage([kind, request, value, lost]: unknown[]): void {
+  #onMessage([kind, request, value, gaps]: unknown[]): void {
     const asked = this.#asked.get(request as number);
     if (kind === ITEMS) {
-      this.#following.get(request as number)?.(value as string[], lost as number);
+      this.#following.get(request as number)?.(value as string[], gaps as number);
       this.#channel.send([MORE, request]);
     } else if (asked !== undefined) {
       this.#asked.delete(request as number);

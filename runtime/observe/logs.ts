@@ -1,8 +1,19 @@
 // What workers write, kept in <run folder>/logs: a file for each name and pid, each line with its time and stream. Written in batches;
 // a file that has grown beyond its share is moved to <file>.1, whose forerunner goes, counted.
-import { closeSync, fstatSync, mkdirSync, openSync, readdirSync, readSync, renameSync, rmSync, statSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import { join } from 'node:path';
-import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 
 const DEFAULT_BYTES = 8 * 2 ** 20;
@@ -48,12 +59,8 @@ export class LogFolder {
   readonly #limit: number;
   readonly #now: () => number;
   readonly #open = new Map<string, Open>();
-  /** File -> the name as it was given, and bytes of it that were thrown away. */
-  readonly #names = new Map<string, string>();
-  readonly #lost = new Map<string, number>();
   /** Files of workers that have ended, oldest first. */
   readonly #finished = new Set<string>();
-  readonly #listeners = new Set<(line: ActorOutput, time: string) => void>();
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
   /** Why lines are not kept any more (a full disk), told once. */
@@ -68,17 +75,14 @@ export class LogFolder {
   }
 
   write(output: ActorOutput): void {
-    if (this.#closed) return;
+    if (this.#closed || this.#broken !== undefined) return;
     const time = new Date(this.#now()).toISOString();
-    for (const listener of this.#listeners) listener(output, time);
-    if (this.#broken !== undefined) return;
     const key = fileNameOf(output.name, output.pid);
-    const text = formatLine(time, output.stream, output.line);
+    const text = `${time} ${output.stream} ${output.line}\n`;
     let open = this.#open.get(key);
     if (open === undefined) {
       open = { fd: -1, bytes: 0, waiting: [], waitingBytes: 0 };
       this.#open.set(key, open);
-      this.#names.set(key, output.name);
       this.#finished.delete(key);
     }
     open.waiting.push(text);
@@ -110,7 +114,8 @@ export class LogFolder {
       if (open.bytes > this.#limit) {
         closeSync(open.fd);
         open.fd = -1;
-        this.#lost.set(key, (this.#lost.get(key) ?? 0) + (statSync(`${path}.1`, { throwIfNoEntry: false })?.size ?? 0));
+        const goes = statSync(`${path}.1`, { throwIfNoEntry: false })?.size ?? 0;
+        if (goes > 0) writeFileSync(`${path}.lost`, String(lostOf(path) + goes), { mode: 0o600 });
         renameSync(path, `${path}.1`);
       }
     } catch (error) {
@@ -131,58 +136,8 @@ export class LogFolder {
     for (const oldest of this.#finished) {
       if (this.#finished.size <= FINISHED_KEPT) return;
       this.#finished.delete(oldest);
-      this.#names.delete(oldest);
-      this.#lost.delete(oldest);
-      for (const file of [oldest, `${oldest}.1`]) rmSync(join(this.folder, file), { force: true });
+      for (const file of [oldest, `${oldest}.1`, `${oldest}.lost`]) rmSync(join(this.folder, file), { force: true });
     }
-  }
-
-  listen(listener: (line: ActorOutput, time: string) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  /** One with the last line written comes last. */
-  files(): LogFile[] {
-    this.flush();
-    const found = new Map<string, LogFile & { time: number }>();
-    for (const file of readdirSync(this.folder)) {
-      const match = pattern.exec(file);
-      const about = statSync(join(this.folder, file), { throwIfNoEntry: false });
-      if (match === null || about === undefined) continue;
-      const key = `${match[1]}-${match[2]}.log`;
-      const earlier = found.get(key);
-      found.set(key, {
-        name: this.#names.get(key) ?? match[1]!,
-        pid: Number(match[2]),
-        bytes: about.size + (earlier?.bytes ?? 0),
-        lostBytes: this.#lost.get(key) ?? 0,
-        path: join(this.folder, key),
-        time: Math.max(about.mtimeMs, earlier?.time ?? 0),
-      });
-    }
-    return [...found.values()].sort((a, b) => a.time - b.time).map(({ time: _time, ...file }) => file);
-  }
-
-  /** The last `count` lines that go by that name (of all its processes, in the order of their last line), and how many there are. `known`: there is such an actor,
-   * even if it has written nothing. */
-  tail(name: string, count = Number.POSITIVE_INFINITY, known = false): LogTail {
-    const all = this.files();
-    const files = all.filter((file) => file.name === name);
-    if (files.length === 0 && !known) {
-      const names = [...new Set(all.map((file) => file.name))];
-      const there =
-        names.length === 0
-          ? 'nothing has been written yet'
-          : `there are logs of ${names.slice(-20).join(', ')}${names.length > 20 ? ` and ${names.length - 20} others` : ''}`;
-      throw new RuntimeFailure('SINKFLEX_NO_LOG', `nothing that goes by ${JSON.stringify(name)} was written; ${there}`);
-    }
-    const lines = files.flatMap(({ path }) => [...readLines(`${path}.1`), ...readLines(path)]);
-    return {
-      lines: count >= lines.length ? lines : lines.slice(lines.length - count),
-      total: lines.length,
-      lostBytes: files.reduce((sum, file) => sum + file.lostBytes, 0),
-    };
   }
 
   close(): void {
@@ -194,25 +149,40 @@ export class LogFolder {
   }
 }
 
-/** As in the files: time, stream, text. */
-export function formatLine(time: string, stream: string, line: string): string {
-  return `${time} ${stream} ${line}\n`;
+/** The logs of a run; the one with the last line written comes last. */
+export function listLogs(folder: string): LogFile[] {
+  const found = new Map<string, LogFile & { time: number }>();
+  for (const file of readdirSync(folder)) {
+    const match = pattern.exec(file);
+    const about = match === null ? undefined : statSync(join(folder, file), { throwIfNoEntry: false });
+    if (match === null || about === undefined) continue;
+    const path = join(folder, `${match[1]}-${match[2]}.log`);
+    const earlier = found.get(path);
+    found.set(path, {
+      name: nameOf(match[1]!),
+      pid: Number(match[2]),
+      bytes: about.size + (earlier?.bytes ?? 0),
+      lostBytes: lostOf(path),
+      path,
+      time: Math.max(about.mtimeMs, earlier?.time ?? 0),
+    });
+  }
+  return [...found.values()].sort((a, b) => a.time - b.time).map(({ time: _time, ...file }) => file);
 }
 
-function readLines(path: string): string[] {
-  let fd: number;
+/** What had to make room in a file. */
+function lostOf(path: string): number {
   try {
-    fd = openSync(path, 'r');
+    return Number(readFileSync(`${path}.lost`, 'utf8'));
   } catch {
-    return [];
+    return 0;
   }
+}
+
+function nameOf(part: string): string {
   try {
-    const bytes = Buffer.alloc(fstatSync(fd).size);
-    const read = readSync(fd, bytes, 0, bytes.length, 0);
-    const lines = bytes.toString('utf8', 0, read).split('\n');
-    if (lines.at(-1) === '') lines.pop();
-    return lines;
-  } finally {
-    closeSync(fd);
+    return decodeURIComponent(part);
+  } catch {
+    return part; // a name that was cut in the middle of a character
   }
 }

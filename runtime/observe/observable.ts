@@ -1,6 +1,7 @@
 // What the observatory looks at: whoever holds the control state and the workers. Answers from memory, except ask(), which has a deadline.
 import type { ActorInfo, Isolation } from '../api/types.ts';
 import type { GroupView, NodeView } from '../control/index.ts';
+import type { Silent } from './facts.ts';
 import type { Question } from './questions.ts';
 
 export interface ObservedWorker {
@@ -16,9 +17,12 @@ export interface ObservedWorker {
   actors: number[];
 }
 
+type MaybePromise<T> = T | Promise<T>;
+
 export interface Observable {
   actors(): ActorInfo[];
-  workers(): ObservedWorker[];
+  /** `silent`: whose workers could not be asked for in time. */
+  workers(timeoutMs: number): MaybePromise<{ workers: ObservedWorker[]; silent: Silent[] }>;
   nodes(): NodeView[];
   groups(): GroupView[];
   /** Why the actor waits for room; undefined: it does not. */

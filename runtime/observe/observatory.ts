@@ -20,7 +20,8 @@ import type {
   WorkerInfo,
 } from './facts.ts';
 import { listing } from './listing.ts';
-import type { LogFolder, LogTail } from './logs.ts';
+import { LogReader } from './log-reader.ts';
+import { type LogFile, type LogFolder, type LogTail, listLogs } from './logs.ts';
 import { lagQuantile } from './loop-lag.ts';
 import { MetricsPage } from './metrics.ts';
 import type { Observable, ObservedWorker } from './observable.ts';
@@ -66,12 +67,12 @@ export class Observatory {
   }
 
   async #ask<T>(question: (silent: number[]) => Question, timeoutMs = ANSWER_MS, known: Silent[] = []): Promise<Answers<T>> {
-    const workers = this.#source.workers();
+    const { workers, silent: unknown } = await this.#source.workers(timeoutMs);
     const actors = new Map(this.#source.actors().map((actor) => [actor.id, actor]));
     const names = new Map(workers.map(({ worker, name }) => [worker, name]));
     const nameOf = (worker: number): string => names.get(worker) ?? `worker ${worker} (ended)`;
     const said: Answers<T>['said'] = [];
-    const silent: Silent[] = [];
+    const silent: Silent[] = [...unknown];
     const skipped = new Set(known.map(({ worker }) => worker));
     const asked = question([...skipped]);
     await Promise.all(
@@ -85,7 +86,7 @@ export class Observatory {
       }),
     );
     said.sort((a, b) => a.worker.worker - b.worker.worker);
-    silent.push(...known);
+    silent.push(...known.filter(({ worker }) => worker >= 0));
     silent.sort((a, b) => a.worker - b.worker);
     return { workers, said, silent, nameOf, actors };
   }
@@ -306,17 +307,40 @@ export class Observatory {
     return { workers, actors, silent };
   }
 
-  /** The last lines of an actor, or of a shared worker. */
-  tail(name: string, count?: number): LogTail {
+  /** The last lines of an actor, or of a shared worker; `reader` goes on from there. */
+  async openLog(name: string, count = Number.POSITIVE_INFINITY): Promise<{ tail: LogTail; reader: LogReader }> {
     const known = this.#source.actors().some((actor) => actor.name === name);
-    return this.logs.tail(this.logName(name), count, known);
+    const file = await this.#logName(name);
+    this.logs.flush();
+    const reader = new LogReader(this.logs.folder, file);
+    const { files } = reader;
+    if (files.length === 0 && !known) throw noLog(name, listLogs(this.logs.folder));
+    const lines = reader.read();
+    return {
+      tail: {
+        lines: count >= lines.length ? lines : lines.slice(lines.length - count),
+        total: lines.length,
+        lostBytes: sum(files, ({ lostBytes }) => lostBytes),
+      },
+      reader,
+    };
+  }
+
+  async tail(name: string, count?: number): Promise<LogTail> {
+    return (await this.openLog(name, count)).tail;
+  }
+
+  listLogs(): LogFile[] {
+    this.logs.flush();
+    return listLogs(this.logs.folder);
   }
 
   /** Lines of actors that share a worker go by the worker's name. */
-  logName(name: string): string {
+  async #logName(name: string): Promise<string> {
     const actor = this.#source.actors().findLast((each) => each.name === name);
     if (actor?.isolation !== 'shared') return name;
-    const worker = this.#source.workers().find(({ actors }) => actors.includes(actor.id));
+    const { workers } = await this.#source.workers(ANSWER_MS);
+    const worker = workers.find(({ actors }) => actors.includes(actor.id));
     return worker?.name ?? name;
   }
 
@@ -344,6 +368,13 @@ function whySilent({ pid, health, actors }: ObservedWorker, known: ReadonlyMap<n
   if (state === 'T' || state === 't') return 'stopped';
   const starting = actors.length > 0 && actors.every((actor) => known.get(actor)?.state === 'starting');
   return starting ? 'starting' : 'blocked';
+}
+
+function noLog(name: string, files: LogFile[]): RuntimeFailure {
+  const names = [...new Set(files.map((file) => file.name))];
+  const more = names.length > 20 ? ` and ${names.length - 20} others` : '';
+  const there = names.length === 0 ? 'nothing has been written yet' : `there are logs of ${names.slice(-20).join(', ')}${more}`;
+  return new RuntimeFailure('SINKFLEX_NO_LOG', `nothing that goes by ${JSON.stringify(name)} was written; ${there}`);
 }
 
 function sum<T>(items: readonly T[], of: (item: T) => number): number {

@@ -11,7 +11,7 @@ export const CANCEL = 2;
 export const DONE = 3;
 /** Run: [FAILED, request, error data] */
 export const FAILED = 4;
-/** Run: [ITEMS, request, items, how many were left out before them since the observer was too slow] */
+/** Run: [ITEMS, request, lines, how often older lines had to make room before they were taken] */
 export const ITEMS = 5;
 
 /** The observers' token, 64 hexadecimal digits, readable by this user only. */

@@ -1,64 +1,15 @@
 // The door for observers: a socket in the run's folder, opened by the observers' token. Answers questions from a fixed table; whatever else
 // arrives is refused, and bytes that are no frames end that connection only.
-import { RuntimeFailure } from '../api/errors.ts';
 import { Channel, type ChannelHandler, encodeError, type Listener, listen } from '../wire/index.ts';
-import type { ListOptions } from './facts.ts';
+import { answerQuestion, checkOptions, malformed, named, type Options } from './answers.ts';
+import type { LogReader } from './log-reader.ts';
 import type { LogTail } from './logs.ts';
 import type { Observatory } from './observatory.ts';
 import { ASK, CANCEL, DONE, FAILED, ITEMS, MORE } from './protocol.ts';
 
-/** Lines that wait for a slow observer. */
-const WAITING_LINES = 10_000;
+/** How often a log that is followed is looked at. */
+const LOOK_MS = 100;
 const PORTION_LINES = 1000;
-
-interface Options extends ListOptions {
-  name?: string;
-  count?: number;
-}
-
-type Answer = (observatory: Observatory, options: Options) => unknown;
-
-const answers: Record<string, Answer> = {
-  status: (run, options) => run.status(options),
-  actors: (run, options) => run.listActors(options),
-  tasks: (run, options) => run.listTasks(options),
-  objects: (run, options) => run.listObjects(options),
-  workers: (run, options) => run.listWorkers(options),
-  nodes: (run, options) => run.listNodes(options),
-  groups: (run, options) => run.listGroups(options),
-  events: (run, options) => run.listEvents(options),
-  summary: (run, options) => run.summary(options),
-  metrics: (run, options) => run.metrics(options),
-  timeline: (run, options) => run.timeline(options),
-  tail: (run, { name, count }) => run.tail(named(name), count),
-  logs: (run) => run.logs.files(),
-};
-
-function named(name: string | undefined): string {
-  if (name === undefined) throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'the name of an actor is missing');
-  return name;
-}
-
-function checked(data: unknown): Options {
-  const options: Options = {};
-  if (data === null || data === undefined) return options;
-  if (typeof data !== 'object' || Array.isArray(data)) throw bad('options');
-  for (const [key, value] of Object.entries(data)) {
-    if (value === undefined || value === null) continue;
-    if ((key === 'limit' || key === 'timeoutMs' || key === 'count') && typeof value === 'number' && value >= 0) options[key] = value;
-    else if (key === 'name' && typeof value === 'string' && value.length <= 1000) options.name = value;
-    else if (key === 'where' && typeof value === 'object' && Object.values(value).every((each) => typeof each === 'string'))
-      options.where = value as Record<string, string>;
-    else throw bad(key);
-  }
-  // A timer's largest number; whoever asks for more waits for ever anyway.
-  if (options.timeoutMs !== undefined) options.timeoutMs = Math.min(options.timeoutMs, 2 ** 31 - 1);
-  return options;
-}
-
-function bad(what: string): RuntimeFailure {
-  return new RuntimeFailure('SINKFLEX_PROTOCOL', `an observer sent a question whose ${what.slice(0, 100)} is not well formed`);
-}
 
 class Observer implements ChannelHandler {
   readonly #observatory: Observatory;
@@ -71,10 +22,10 @@ class Observer implements ChannelHandler {
 
   onMessage(channel: Channel, message: unknown[]): void {
     const [kind, request, name, options] = message;
-    if (typeof request !== 'number') throw bad('number');
+    if (typeof request !== 'number') throw malformed('number');
     switch (kind) {
       case ASK:
-        if (typeof name !== 'string') throw bad('name');
+        if (typeof name !== 'string') throw malformed('name');
         void this.#answer(channel, request, name, options);
         return;
       case MORE:
@@ -85,32 +36,26 @@ class Observer implements ChannelHandler {
         this.#following.delete(request);
         return;
       default:
-        throw bad('kind');
+        throw malformed('kind');
     }
   }
 
   async #answer(channel: Channel, request: number, name: string, data: unknown): Promise<void> {
     try {
-      const options = checked(data);
-      if (name === 'follow') {
-        channel.send([DONE, request, this.#follow(channel, request, named(options.name), options.count)]);
-        return;
-      }
-      const answer = Object.hasOwn(answers, name) ? answers[name] : undefined;
-      if (answer === undefined)
-        throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `a run does not answer the question ${JSON.stringify(name.slice(0, 100))}`);
-      channel.send([DONE, request, await answer(this.#observatory, options)]);
+      const options = checkOptions(data);
+      const answer = name === 'follow' ? this.#follow(channel, request, options) : answerQuestion(this.#observatory, name, options);
+      channel.send([DONE, request, await answer]);
     } catch (error) {
       channel.send([FAILED, request, encodeError(error)]);
     }
   }
 
   /** What is there, and from here on what comes: no line is lost or doubled in between. */
-  #follow(channel: Channel, request: number, name: string, count: number | undefined): LogTail {
-    const observatory = this.#observatory;
-    const tail = observatory.tail(name, count);
+  async #follow(channel: Channel, request: number, { name, count }: Options): Promise<LogTail> {
+    const { tail, reader } = await this.#observatory.openLog(named(name), count);
     this.#following.get(request)?.stop();
-    this.#following.set(request, new Follow(observatory, name, (lines, lost) => channel.send([ITEMS, request, lines, lost])));
+    if (!channel.closed)
+      this.#following.set(request, new Follow(this.#observatory, reader, (lines, gaps) => channel.send([ITEMS, request, lines, gaps])));
     return tail;
   }
 
@@ -120,23 +65,24 @@ class Observer implements ChannelHandler {
   }
 }
 
-/** Lines as they are written: a portion at a time, the next when the observer asks for more; too many waiting are counted and dropped. */
+/** Lines as they are written: a portion at a time, the next when the observer asks for more. What waits is in the files. */
 class Follow {
-  #waiting: string[] = [];
-  #lost = 0;
   #wanted = false;
-  readonly #send: (lines: string[], lost: number) => void;
-  readonly stop: () => void;
+  #gaps = 0;
+  readonly #observatory: Observatory;
+  readonly #reader: LogReader;
+  readonly #send: (lines: string[], gaps: number) => void;
+  readonly #timer: NodeJS.Timeout;
 
-  constructor(observatory: Observatory, actor: string, send: (lines: string[], lost: number) => void) {
+  constructor(observatory: Observatory, reader: LogReader, send: (lines: string[], gaps: number) => void) {
+    this.#observatory = observatory;
+    this.#reader = reader;
     this.#send = send;
-    this.stop = observatory.logs.listen(({ name, stream, line }, time) => {
-      // Looked up anew each time: a shared actor moves with its restarts.
-      if (name !== actor && name !== observatory.logName(actor)) return;
-      if (this.#waiting.length >= WAITING_LINES) this.#lost++;
-      else this.#waiting.push(`${time} ${stream} ${line}`);
-      if (this.#wanted) setImmediate(() => this.#deliver());
-    });
+    this.#timer = setInterval(() => this.#deliver(), LOOK_MS).unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
   }
 
   more(): void {
@@ -145,11 +91,13 @@ class Follow {
   }
 
   #deliver(): void {
-    if (!this.#wanted || this.#waiting.length === 0) return;
+    if (!this.#wanted) return;
+    this.#observatory.logs.flush();
+    const lines = this.#reader.read(PORTION_LINES);
+    if (lines.length === 0) return;
     this.#wanted = false;
-    const lost = this.#lost;
-    this.#lost = 0;
-    this.#send(this.#waiting.splice(0, PORTION_LINES), lost);
+    this.#send(lines, this.#reader.gaps - this.#gaps);
+    this.#gaps = this.#reader.gaps;
   }
 }
 

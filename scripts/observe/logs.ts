@@ -54,8 +54,8 @@ async function lines(actor: string, flags: LogFlags): Promise<void> {
       process.stderr.write(`the last ${thousands(last.length)} of ${thousands(total)} lines (--tail all shows them all)\n`);
     for (const line of last) print(line);
     if (followed.listen === undefined) return;
-    followed.listen((more, lost) => {
-      if (lost > 0) process.stderr.write(`${thousands(lost)} lines left out: this terminal is too slow\n`);
+    followed.listen((more, gaps) => {
+      if (gaps > 0) process.stderr.write('lines are missing here: they had to make room before this terminal took them\n');
       for (const line of more) print(line);
     });
     await run.ended;
