@@ -1,11 +1,17 @@
 // `sinkflex head`: the control plane of a cluster, as a process of its own.
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
-import { Command } from 'commander';
+import { Command, InvalidArgumentError } from 'commander';
 import { startHead } from '../runtime/index.ts';
 
 /** The cluster of this user on this host, unless another folder is named. */
 export const defaultFolder = (): string => join(tmpdir(), `sinkflex-cluster-${userInfo().uid}`);
+
+function port(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 0 || value > 65_535) throw new InvalidArgumentError('0 (any free one) to 65535');
+  return value;
+}
 
 export function headCommand(): Command {
   return new Command('head')
@@ -15,9 +21,10 @@ export function headCommand(): Command {
         'its actors alive. SIGTERM or Ctrl-C ends the cluster with all that runs in it.',
     )
     .option('--folder <path>', 'folder of the cluster: sockets, token, journal', defaultFolder())
+    .option('--metrics-port <n>', 'serve metrics and health on this port of loopback', port)
     .option('--json', 'say where it is as one JSON object')
-    .action(async (o: { folder: string; json?: boolean }) => {
-      const head = await startHead({ folder: o.folder });
+    .action(async (o: { folder: string; metricsPort?: number; json?: boolean }) => {
+      const head = await startHead({ folder: o.folder, ...(o.metricsPort === undefined ? {} : { metricsPort: o.metricsPort }) });
       const found = head.recovered === 0 ? '' : `, with ${head.recovered} actors of the head before it`;
       process.stdout.write(
         o.json

@@ -12,6 +12,7 @@ import { headCommand } from './head.ts';
 import { launchCommand } from './launch.ts';
 import { listCommand, summaryCommand } from './observe/lists.ts';
 import { logsCommand } from './observe/logs.ts';
+import { stackCommand } from './observe/stack.ts';
 import { metricsCommand, statusCommand } from './observe/status.ts';
 import { timelineCommand } from './observe/timeline.ts';
 import { packageRoot } from './package-root.ts';
@@ -44,7 +45,7 @@ function program(): Command {
     .showHelpAfterError('(sinkflex <command> --help explains a command)')
     .exitOverride();
   const running = [headCommand(), agentCommand()];
-  const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), metricsCommand()];
+  const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), stackCommand(), metricsCommand()];
   const models = [launchCommand(), evaluateCommand(), generateCommand(), serveCommand(), sftCommand()];
   for (const command of [...models, studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
     // A flag of the whole program may stand after the subcommand too.

@@ -3,6 +3,7 @@ import { nanoid } from 'nanoid';
 import { os } from '../../kernels/index.ts';
 import type { FromAgent, FromHead, ToAgent } from '../control/index.ts';
 import { Directory, Guests, HeadConnection, readToken, type Subscriber, WorkerNumbers } from '../node/index.ts';
+import { answer, replyTo, stopWatchingLoop, watchLoop } from '../observe/worker-state.ts';
 import { Session } from '../worker/index.ts';
 import { ActorMirror } from './actor-mirror.ts';
 import { RuntimeFailure } from './errors.ts';
@@ -35,6 +36,12 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
         case 'info':
           mirror.changed(message.info);
           return;
+        case 'query': {
+          const { worker, request, question } = message;
+          if (session !== undefined && question.ask !== 'workers' && question.ask !== 'stack')
+            connection.send({ ...replyTo(request, () => answer(session!, question)), worker });
+          return;
+        }
         case 'shutdown':
           session?.close();
           connection.close();
@@ -103,6 +110,7 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
   };
   const self = { worker, send: (message: FromAgent) => own.onAgent(message) };
   session = own;
+  watchLoop();
   return {
     session: own,
     folder,
@@ -121,6 +129,7 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
         await Promise.race([left, new Promise<void>((resolve) => (late = setTimeout(resolve, timeoutMs + 1000)))]);
         clearTimeout(late);
       } finally {
+        stopWatchingLoop();
         own.close();
         connection.close();
       }

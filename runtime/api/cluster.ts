@@ -9,6 +9,8 @@ import type { ActorOutput, ResourceOptions } from './types.ts';
 export interface HeadOptions {
   /** Folder of the cluster: sockets, token, journal. Made if it is not there; what an earlier head left in it is taken up again. */
   folder: string;
+  /** Port on loopback for Prometheus and health, as in init(). */
+  metricsPort?: number;
 }
 
 /** A running head. */
@@ -52,7 +54,10 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
   if (typeof options?.folder !== 'string' || options.folder === '')
     throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'folder is the path of a folder');
   const { startHead: start } = await import('../head/index.ts'); // not for workers, which import this file too
-  const head: HeadProcess = await start(resolve(options.folder));
+  const head: HeadProcess = await start(
+    resolve(options.folder),
+    options.metricsPort === undefined ? {} : { metricsPort: options.metricsPort },
+  );
   return {
     folder: head.folder,
     recovered: head.recovered,

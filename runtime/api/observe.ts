@@ -1,4 +1,5 @@
 // Seeing a run from the program that drives it; the commands of the same names show the same from outside.
+import { type Questions, RunObserver } from '../observe/client.ts';
 import type {
   ActorRow,
   EventInfo,
@@ -12,21 +13,22 @@ import type {
   WorkerInfo,
 } from '../observe/facts.ts';
 import type { LogTail } from '../observe/logs.ts';
-import type { OpenObservatory } from '../observe/open.ts';
+import { chooseRun } from '../observe/runs.ts';
 import type { Timeline } from '../observe/timeline.ts';
-import { RuntimeFailure } from './errors.ts';
 import { driver } from './run.ts';
 
-const observatory = () => observing().observatory;
+type Options = ListOptions & { name?: string; count?: number };
 
-function observing(): OpenObservatory {
-  const { observing } = driver();
-  if (observing === undefined)
-    throw new RuntimeFailure(
-      'SINKFLEX_DRIVER_ONLY',
-      'this run lives with its head: use the commands, such as sinkflex status --run <folder>',
-    );
-  return observing.observatory;
+/** From this process's own run, or from the head that it is attached to. */
+async function ask<Q extends keyof Questions>(question: Q, options: Options = {}): Promise<Questions[Q]> {
+  const { observing, folder } = driver();
+  if (observing !== undefined) return (await observing.ask(question, options)) as Questions[Q];
+  const observer = await RunObserver.attach(chooseRun(folder));
+  try {
+    return await observer.ask(question, options);
+  } finally {
+    observer.close();
+  }
 }
 
 /**
@@ -36,7 +38,7 @@ function observing(): OpenObservatory {
  * const { actors, calls, silent } = await status();
  */
 export async function status(options: { timeoutMs?: number } = {}): Promise<StatusInfo> {
-  return observatory().status(options);
+  return ask('status', options);
 }
 
 /**
@@ -46,37 +48,37 @@ export async function status(options: { timeoutMs?: number } = {}): Promise<Stat
  * const { items, total } = await listTasks({ where: { state: 'queued' }, limit: 20 });
  */
 export async function listTasks(options: ListOptions = {}): Promise<Listing<TaskInfo>> {
-  return observatory().listTasks(options);
+  return ask('tasks', options);
 }
 
 /** Actors with what they have to do: calls under way and in the mailbox. listActors() answers at once, without those. */
 export async function listActorLoad(options: ListOptions = {}): Promise<Listing<ActorRow>> {
-  return observatory().listActors(options);
+  return ask('actors', options);
 }
 
 /** Values that others than their owner hold, with their sizes and holders. */
 export async function listObjects(options: ListOptions = {}): Promise<Listing<ObjectInfo>> {
-  return observatory().listObjects(options);
+  return ask('objects', options);
 }
 
 /** Workers: the driver, threads, processes; whether they answer, how late their event loops run, memory. */
 export async function listWorkers(options: ListOptions = {}): Promise<Listing<WorkerInfo>> {
-  return observatory().listWorkers(options);
+  return ask('workers', options);
 }
 
 /** Placement groups, with their bundles. */
 export async function listGroups(options: ListOptions = {}): Promise<Listing<GroupInfo>> {
-  return observatory().listGroups(options);
+  return ask('groups', options);
 }
 
 /** What has happened, oldest first; `dropped`: older events that had to make room. */
 export async function listEvents(options: ListOptions = {}): Promise<Listing<EventInfo> & { dropped: number }> {
-  return observatory().listEvents(options);
+  return ask('events', options);
 }
 
 /** Calls by kind of actor and method. Durations only with `init({ timeline: true })`. */
 export async function summary(options: ListOptions = {}): Promise<Listing<SummaryRow>> {
-  return observatory().summary(options);
+  return ask('summary', options);
 }
 
 /**
@@ -86,7 +88,7 @@ export async function summary(options: ListOptions = {}): Promise<Listing<Summar
  * const { lines, total } = await logs('trainer', { tail: 50 });
  */
 export async function logs(actor: string, options: { tail?: number } = {}): Promise<LogTail> {
-  return observatory().tail(actor, options.tail);
+  return ask('tail', { name: actor, ...(options.tail === undefined ? {} : { count: options.tail }) });
 }
 
 /**
@@ -97,18 +99,18 @@ export async function logs(actor: string, options: { tail?: number } = {}): Prom
  * writeFileSync('timeline.json', JSON.stringify(await timeline()));
  */
 export async function timeline(options: { timeoutMs?: number } = {}): Promise<Timeline> {
-  const data = await observatory().timeline(options);
+  const data = await ask('timeline', options);
   return (await import('../observe/timeline.ts')).buildTimeline(data);
 }
 
 /** Metrics of all workers as Prometheus text. */
 export async function metrics(options: { timeoutMs?: number } = {}): Promise<string> {
-  return observatory().metrics(options);
+  return ask('metrics', options);
 }
 
 /** Where `init({ metricsPort })` listens; undefined: nowhere. */
 export function metricsPort(): number | undefined {
-  return observing().metricsPort;
+  return driver().observing?.metricsPort;
 }
 
 /** The folder of this run: what `sinkflex status --run` takes; its `observe.token` opens the metrics listener. */

@@ -2,10 +2,12 @@
 // logs.
 import type { Head } from '../head/index.ts';
 import type { Agent } from '../node/index.ts';
+import { answerQuestion, type Options } from '../observe/answers.ts';
 import { EventLog, LogFolder, type OpenObservatory, openObservatory, watchAgent, watchHead } from '../observe/index.ts';
 import type { Question } from '../observe/questions.ts';
 import { answer, record, stopRecording, stopWatchingLoop, watchLoop } from '../observe/worker-state.ts';
 import type { Session } from '../worker/index.ts';
+import { RuntimeFailure } from './errors.ts';
 import type { ActorOutput, InitOptions } from './types.ts';
 
 export interface Observed {
@@ -46,12 +48,18 @@ export class Observing {
       }),
       ask: async (worker: number, question: Question, timeoutMs: number) =>
         worker === 0 ? answer(session, question) : agent.ask(worker, question, timeoutMs),
+      stack: (worker: number, timeoutMs: number) => agent.stack({ worker }, timeoutMs),
     };
     this.#open = await openObservatory({ folder: this.#folder, source, events, logs: this.#logs, metricsPort: options.metricsPort });
   }
 
-  get observatory(): OpenObservatory {
-    return this.#open!;
+  ask(question: string, options: Options): unknown {
+    if (this.#open === undefined) throw new RuntimeFailure('SINKFLEX_NOT_INITIALISED', 'init() has not ended yet');
+    return answerQuestion(this.#open.observatory, question, options);
+  }
+
+  get metricsPort(): number | undefined {
+    return this.#open?.metricsPort;
   }
 
   close(): void {

@@ -1,6 +1,7 @@
 // What the head and its peers (the agents of nodes, and drivers) tell each other: plain calls when all live in one process, frames on a
 // local socket otherwise. Every message may be delivered twice, or again after a reconnection; the second time changes nothing.
 import type { ActorInfo, Health } from '../api/types.ts';
+import type { AgentQuestion, Question } from '../observe/questions.ts';
 import type { ErrorData } from '../wire/index.ts';
 import type { GroupId, NodeId, PlacedBundle } from './cluster-types.ts';
 import type { ActorSpec, Ask, EncodedValue, Place, StopMode } from './messages.ts';
@@ -75,6 +76,8 @@ export type ToHead =
   | { t: 'prepared'; group: GroupId; attempt: number; ok: boolean }
   /** The node is going away: nothing more is to be placed there, and what can move is to move within graceMs. */
   | { t: 'draining'; graceMs: number }
+  /** What was asked with 'query'. */
+  | { t: 'reply'; worker: number; request: number; answer?: unknown; error?: ErrorData }
   /** The agent ends now, with all that it runs. */
   | { t: 'leaving' };
 
@@ -97,6 +100,8 @@ export type FromHead =
   | { t: 'release'; group: GroupId; attempt: number; bundles: number[] }
   /** Drain yourself, as if the node had been told to go away. */
   | { t: 'drain'; graceMs: number }
+  /** Somebody looks: at that worker of the peer, or (-1) at the agent itself. */
+  | { t: 'query'; worker: number; request: number; question: Question | AgentQuestion; timeoutMs: number }
   /** The cluster ends. */
   | { t: 'shutdown' };
 

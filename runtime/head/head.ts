@@ -12,6 +12,8 @@ import {
   type TerminateReason,
   type ToHead,
 } from '../control/index.ts';
+import { Questions as Asked } from '../node/questions.ts';
+import type { AgentQuestion, Question } from '../observe/questions.ts';
 import { Actors } from './actors.ts';
 import type { Journal } from './journal.ts';
 import { Peers } from './peers.ts';
@@ -48,6 +50,8 @@ export class Head {
   readonly timers = new Timers();
   readonly #questions: Questions;
   readonly actors = new Actors(this);
+  /** What observers want to know of workers. */
+  readonly #asked = new Asked();
   readonly #changeListeners = new Set<OnClusterChange>();
   closing = false;
   readonly #inbox: { message: ToHead; from: PeerLink }[] = [];
@@ -154,10 +158,19 @@ export class Head {
         this.#event({ type: 'node-drain', node });
         return;
       }
+      case 'reply':
+        this.#asked.reply(message, message.worker);
+        return;
       case 'leaving':
         this.peers.leave(from);
         return;
     }
+  }
+
+  /** Asks a worker of a peer, or (-1) an agent itself. Rejects with SINKFLEX_NO_ANSWER. */
+  query(link: PeerLink | undefined, worker: number, question: Question | AgentQuestion, timeoutMs: number): Promise<unknown> {
+    if (link === undefined) return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `nobody is connected who has worker ${worker}`));
+    return this.#asked.ask(worker, timeoutMs, (request) => link.send({ t: 'query', worker, request, question, timeoutMs }));
   }
 
   // --- peers

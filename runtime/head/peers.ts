@@ -49,6 +49,23 @@ export class Peers {
     if (link !== undefined) say(link);
   }
 
+  nodeLink(node: NodeId): PeerLink | undefined {
+    return this.#nodes.get(node);
+  }
+
+  /** Drivers that are attached now. */
+  *drivers(): IterableIterator<{ worker: number; pid: number; link: PeerLink }> {
+    for (const [link, driver] of this.#driverOf) {
+      const known = this.#state.drivers.get(driver);
+      if (known !== undefined) yield { worker: known.worker, pid: known.process.pid, link };
+    }
+  }
+
+  driverLink(worker: number): PeerLink | undefined {
+    for (const driver of this.drivers()) if (driver.worker === worker) return driver.link;
+    return undefined;
+  }
+
   get links(): Iterable<PeerLink> {
     return new Set([...this.#nodeOf.keys(), ...this.#driverOf.keys()]);
   }

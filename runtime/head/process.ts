@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { os } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { readToken } from '../node/index.ts';
+import { EventLog, LogFolder, openObservatory, watchCluster } from '../observe/index.ts';
 import { HEAD, type Listener, socketPath } from '../wire/index.ts';
 import { Head } from './head.ts';
 import { Journal } from './journal.ts';
@@ -32,7 +33,7 @@ interface Written {
 const runs = (pid: number, start: string): boolean =>
   os.processStartTime(pid) === start && !['Z', 'X'].includes(os.processState(pid) ?? 'X');
 
-export async function startHead(folder: string, options: { awayMs?: number } = {}): Promise<HeadProcess> {
+export async function startHead(folder: string, options: { awayMs?: number; metricsPort?: number } = {}): Promise<HeadProcess> {
   if (Buffer.byteLength(folder) > MAX_PATH)
     throw new RuntimeFailure(
       'SINKFLEX_BAD_OPTION',
@@ -67,12 +68,18 @@ export async function startHead(folder: string, options: { awayMs?: number } = {
     process.exit(1);
   };
   rmSync(socketPath(folder, HEAD), { force: true });
+  const events = new EventLog();
+  events.add('run', 'head', old ? 'started again' : 'started', { pid: process.pid });
+  const logs = new LogFolder(folder);
+  const source = watchCluster(head, events);
+  const observing = await openObservatory({ folder, source, events, logs, metricsPort: options.metricsPort });
   const listener: Listener = await listenForPeers(head, folder, token);
   return {
     head,
     folder,
     recovered: old ? state.living : 0,
     async close(timeoutMs) {
+      observing.close();
       await head.close(timeoutMs, Math.max(0, timeoutMs - 250));
       await head.shutdownPeers(2000);
       head.stop();

@@ -6,6 +6,7 @@ import { nanoid } from 'nanoid';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { FromHead } from '../control/index.ts';
+import { LogFolder } from '../observe/logs.ts';
 import { Agent } from './agent.ts';
 import { nodeCapacity } from './capacity.ts';
 import { readToken } from './cluster-folder.ts';
@@ -45,6 +46,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
   const node = options.node ?? `${hostname()}-${nanoid(8)}`;
   const { cpus, gpus, memory } = nodeCapacity();
   const ownFolder = mkdtempSync(join(folder, 'agent-'));
+  const logs = new LogFolder(folder);
   let finish: (why: 'shutdown' | 'drained' | 'head lost') => void = () => {};
   const ended = new Promise<'shutdown' | 'drained' | 'head lost'>((resolve) => (finish = resolve));
   let closing: Promise<void> | undefined;
@@ -52,6 +54,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     closing ??= (async () => {
       await agent.close().catch((error) => process.stderr.write(`[sinkflex] ${(error as Error).message}\n`));
       connection.close();
+      logs.close();
       rmSync(ownFolder, { recursive: true, force: true });
       finish(why);
     })();
@@ -81,12 +84,18 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       sharedWorkers: options.sharedWorkers ?? 1,
       maxInFlightBytes: options.maxInFlightBytes ?? 2 ** 30,
       warmWorkers: {},
-      onOutput: options.onOutput,
+      onOutput(line) {
+        logs.write(line);
+        options.onOutput(line);
+      },
       onDrain: (graceMs) => void drain(graceMs),
       onShutdown: () => void close('shutdown'),
     },
     connection,
   );
+  agent.onWorkerChange(({ name, pid, isolation }, end) => {
+    if (end !== undefined && pid !== undefined && isolation !== 'thread') logs.ended(name, pid);
+  });
   try {
     await connection.open();
   } catch (cause) {

@@ -182,6 +182,9 @@ export class Agent {
       case 'drain':
         this.#options.onDrain?.(message.graceMs);
         return;
+      case 'query':
+        void this.#query(message);
+        return;
       case 'shutdown':
         this.#options.onShutdown?.();
         return;
@@ -336,6 +339,20 @@ export class Agent {
 
   // --- for those who look
 
+  async #query({ worker, request, question, timeoutMs }: FromHead & { t: 'query' }): Promise<void> {
+    try {
+      const answer =
+        question.ask === 'workers'
+          ? this.workers()
+          : question.ask === 'stack'
+            ? await this.stack({ worker: question.worker }, timeoutMs)
+            : await this.ask(worker, question, timeoutMs);
+      this.#head.send({ t: 'reply', worker, request, answer });
+    } catch (error) {
+      this.#head.send({ t: 'reply', worker, request, error: encodeError(error) });
+    }
+  }
+
   workers(): WorkerInfo[] {
     return [...this.#workers.values()].map(workerInfo);
   }
@@ -350,7 +367,7 @@ export class Agent {
   ask(worker: number, question: Question, timeoutMs: number): Promise<unknown> {
     const record = this.#workers.get(worker);
     if (record === undefined) return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `there is no worker ${worker}`));
-    return this.#questions.ask(worker, question, timeoutMs, (message) => record.send(message));
+    return this.#questions.ask(worker, timeoutMs, (request) => record.send({ t: 'query', request, question }));
   }
 
   /** What the loop of a worker is executing, or of the worker that hosts an actor. Rejects with SINKFLEX_NO_ANSWER if it is not here. */

@@ -1,8 +1,6 @@
-// Questions of an agent to its workers, each with a deadline: a worker that is blocked, stopped or gone costs no more than that.
+// Questions of an agent to its workers, or of a head to its agents, each with a deadline: a worker that is blocked, stopped or gone costs no more than that.
 import { RuntimeFailure } from '../api/errors.ts';
-import type { FromAgent, ToAgent } from '../control/index.ts';
-import type { Question } from '../observe/questions.ts';
-import { decodeError } from '../wire/index.ts';
+import { decodeError, type ErrorData } from '../wire/index.ts';
 
 interface Asked {
   worker: number;
@@ -16,7 +14,7 @@ export class Questions {
   #next = 1;
 
   /** Rejects with SINKFLEX_NO_ANSWER when the time is up or the worker ends. */
-  ask(worker: number, question: Question, timeoutMs: number, send: (message: FromAgent) => void): Promise<unknown> {
+  ask(worker: number, timeoutMs: number, send: (request: number) => void): Promise<unknown> {
     const request = this.#next++;
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
@@ -24,12 +22,12 @@ export class Questions {
         reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `worker ${worker} did not answer within ${timeoutMs} ms`));
       }, timeoutMs);
       this.#asked.set(request, { worker, resolve, reject, timer });
-      send({ t: 'query', request, question });
+      send(request);
     });
   }
 
   /** An answer to a question that nobody waits for any more is dropped; so is one that another worker was asked. */
-  reply(message: ToAgent & { t: 'reply' }, worker: number): void {
+  reply(message: { request: number; answer?: unknown; error?: ErrorData }, worker: number): void {
     const asked = this.#asked.get(message.request);
     if (asked === undefined || asked.worker !== worker) return;
     this.#asked.delete(message.request);

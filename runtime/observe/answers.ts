@@ -21,6 +21,7 @@ const answers: Record<string, Answer> = {
   events: (run, options) => run.listEvents(options),
   summary: (run, options) => run.summary(options),
   metrics: (run, options) => run.metrics(options),
+  stack: (run, options) => run.stack(named(options.name), options),
   timeline: (run, options) => run.timeline(options),
   tail: (run, { name, count }) => run.tail(named(name), count),
   logs: (run) => run.listLogs(),

@@ -21,6 +21,7 @@ import type {
 import type { LogFile, LogTail } from './logs.ts';
 import { ASK, DONE, FAILED, ITEMS, MORE, TOKEN_FILE } from './protocol.ts';
 import type { FoundRun } from './runs.ts';
+import type { StackSample } from './stack-sample.ts';
 import type { TimelineData } from './timeline.ts';
 
 /** On top of what the workers of the run get for their answers, twice (some questions take two rounds). */
@@ -49,6 +50,7 @@ export interface Questions {
   summary: Listing<SummaryRow>;
   metrics: string;
   timeline: TimelineData;
+  stack: StackSample & { worker: string; pid: number | undefined };
   tail: LogTail;
   logs: LogFile[];
 }

@@ -1,18 +1,6 @@
 // What workers write, kept in <run folder>/logs: a file for each name and pid, each line with its time and stream. Written in batches;
-// a file that has grown beyond its share is moved to <file>.1, whose forerunner goes, counted.
-import {
-  closeSync,
-  fstatSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-  writeSync,
-} from 'node:fs';
+// a file that has grown to its share is followed by <file>.1, .2 and so on, of which the last two stay; what goes is counted.
+import { closeSync, fstatSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ActorOutput } from '../api/types.ts';
 
@@ -31,7 +19,10 @@ export interface LogFile {
   bytes: number;
   /** Bytes that had to make room. */
   lostBytes: number;
+  /** What is written now. */
   path: string;
+  /** Numbers of the files that are there, oldest first; 0 has none in its name. */
+  parts: number[];
 }
 
 export interface LogTail {
@@ -45,10 +36,12 @@ export function fileNameOf(name: string, pid: number): string {
   return `${encodeURIComponent(name).replaceAll('*', '%2A').slice(0, LONGEST_NAME)}-${pid}.log`;
 }
 
-const pattern = /^(.+)-(-?\d+)\.log(?:\.1)?$/;
+const pattern = /^(.+-(-?\d+)\.log)(?:\.(\d+))?$/;
 
 interface Open {
   fd: number;
+  /** Number of the file that is open. */
+  part: number;
   bytes: number;
   waiting: string[];
   waitingBytes: number;
@@ -81,7 +74,7 @@ export class LogFolder {
     const text = `${time} ${output.stream} ${output.line}\n`;
     let open = this.#open.get(key);
     if (open === undefined) {
-      open = { fd: -1, bytes: 0, waiting: [], waitingBytes: 0 };
+      open = { fd: -1, part: -1, bytes: 0, waiting: [], waitingBytes: 0 };
       this.#open.set(key, open);
       this.#finished.delete(key);
     }
@@ -107,21 +100,28 @@ export class LogFolder {
     const path = join(this.folder, key);
     try {
       if (open.fd < 0) {
-        open.fd = openSync(path, 'a', 0o600);
+        if (open.part < 0) open.part = partsOf(this.folder, key).at(-1) ?? 0;
+        open.fd = openSync(partPath(path, open.part), 'a', 0o600);
         open.bytes = fstatSync(open.fd).size;
       }
       open.bytes += writeSync(open.fd, text);
-      if (open.bytes > this.#limit) {
-        closeSync(open.fd);
-        open.fd = -1;
-        const goes = statSync(`${path}.1`, { throwIfNoEntry: false })?.size ?? 0;
-        if (goes > 0) writeFileSync(`${path}.lost`, String(lostOf(path) + goes), { mode: 0o600 });
-        renameSync(path, `${path}.1`);
-      }
+      if (open.bytes > this.#limit) this.#nextPart(path, open);
     } catch (error) {
       this.#broken = (error as Error).message;
       process.stderr.write(`[sinkflex] lines of actors are no longer kept in ${this.folder}: ${this.#broken}\n`);
     }
+  }
+
+  #nextPart(path: string, open: Open): void {
+    closeSync(open.fd);
+    open.fd = -1;
+    const goes = partPath(path, open.part - 1);
+    const lost = open.part === 0 ? 0 : (statSync(goes, { throwIfNoEntry: false })?.size ?? 0);
+    if (lost > 0) {
+      writeFileSync(`${path}.lost`, String(lostOf(path) + lost), { mode: 0o600 });
+      rmSync(goes, { force: true });
+    }
+    open.part++;
   }
 
   /** The worker has ended: no descriptor is kept for it. */
@@ -136,7 +136,9 @@ export class LogFolder {
     for (const oldest of this.#finished) {
       if (this.#finished.size <= FINISHED_KEPT) return;
       this.#finished.delete(oldest);
-      for (const file of [oldest, `${oldest}.1`, `${oldest}.lost`]) rmSync(join(this.folder, file), { force: true });
+      const path = join(this.folder, oldest);
+      for (const part of partsOf(this.folder, oldest)) rmSync(partPath(path, part), { force: true });
+      rmSync(`${path}.lost`, { force: true });
     }
   }
 
@@ -149,6 +151,19 @@ export class LogFolder {
   }
 }
 
+/** The file of a log with that number. */
+export function partPath(path: string, part: number): string {
+  return part === 0 ? path : `${path}.${part}`;
+}
+
+function partsOf(folder: string, key: string): number[] {
+  return readdirSync(folder)
+    .map((file) => pattern.exec(file))
+    .filter((match) => match?.[1] === key)
+    .map((match) => Number(match![3] ?? 0))
+    .sort((a, b) => a - b);
+}
+
 /** The logs of a run; the one with the last line written comes last. */
 export function listLogs(folder: string): LogFile[] {
   const found = new Map<string, LogFile & { time: number }>();
@@ -156,14 +171,17 @@ export function listLogs(folder: string): LogFile[] {
     const match = pattern.exec(file);
     const about = match === null ? undefined : statSync(join(folder, file), { throwIfNoEntry: false });
     if (match === null || about === undefined) continue;
-    const path = join(folder, `${match[1]}-${match[2]}.log`);
-    const earlier = found.get(path);
-    found.set(path, {
-      name: nameOf(match[1]!),
-      pid: Number(match[2]),
+    const [, key, pid, part = 0] = match;
+    const path = join(folder, key!);
+    const earlier = found.get(key!);
+    const parts = [...(earlier?.parts ?? []), Number(part)].sort((a, b) => a - b);
+    found.set(key!, {
+      name: nameOf(key!.slice(0, -`-${pid}.log`.length)),
+      pid: Number(pid),
       bytes: about.size + (earlier?.bytes ?? 0),
       lostBytes: lostOf(path),
-      path,
+      path: partPath(path, parts.at(-1)!),
+      parts,
       time: Math.max(about.mtimeMs, earlier?.time ?? 0),
     });
   }

@@ -3,6 +3,7 @@ import type { ActorInfo, Isolation } from '../api/types.ts';
 import type { GroupView, NodeView } from '../control/index.ts';
 import type { Silent } from './facts.ts';
 import type { Question } from './questions.ts';
+import type { StackSample } from './stack-sample.ts';
 
 export interface ObservedWorker {
   /** 0: the driver. */
@@ -29,4 +30,6 @@ export interface Observable {
   why(actor: number): string | undefined;
   /** Rejects with SINKFLEX_NO_ANSWER when the worker does not answer in time. */
   ask(worker: number, question: Question, timeoutMs: number): Promise<unknown>;
+  /** Where its event loop is. */
+  stack(worker: number, timeoutMs: number): Promise<StackSample>;
 }

@@ -26,6 +26,7 @@ import { lagQuantile } from './loop-lag.ts';
 import { MetricsPage } from './metrics.ts';
 import type { Observable, ObservedWorker } from './observable.ts';
 import type { CallRow, Cut, ObjectState, Question, Recording, Vitals } from './questions.ts';
+import type { StackSample } from './stack-sample.ts';
 import type { TimelineData } from './timeline.ts';
 
 /** For a worker that has nothing else to do this is ages. */
@@ -293,6 +294,20 @@ export class Observatory {
       (a, b) => b.started - a.started || b.queued - a.queued || compare(a.kind + a.method, b.kind + b.method),
     );
     return listing(sorted, options, tasks.silent);
+  }
+
+  /** Where the event loop of an actor is, also of one that never turns. */
+  async stack(name: string, options: { timeoutMs?: number } = {}): Promise<StackSample & { worker: string; pid: number | undefined }> {
+    const timeoutMs = options.timeoutMs ?? ANSWER_MS;
+    const actors = this.#source.actors();
+    const actor = actors.findLast((each) => each.name === name && each.state !== 'dead') ?? actors.findLast((each) => each.name === name);
+    const { workers } = await this.#source.workers(timeoutMs);
+    const worker = workers.find((each) => (actor === undefined ? each.name === name : each.actors.includes(actor.id)));
+    if (worker === undefined) {
+      const why = actor === undefined ? 'no actor or worker has that name' : `it is ${actor.state} and has no worker`;
+      throw new RuntimeFailure('SINKFLEX_UNKNOWN_ACTOR', `there is no stack of ${JSON.stringify(name)}: ${why}`);
+    }
+    return { ...(await this.#source.stack(worker.worker, timeoutMs)), worker: worker.name, pid: worker.pid };
   }
 
   /** What the workers have recorded of calls. Rejects with SINKFLEX_BAD_OPTION if nothing is recorded. */

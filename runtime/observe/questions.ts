@@ -8,6 +8,9 @@ export type Question =
   | { ask: 'objects'; limit: number }
   | { ask: 'timeline' };
 
+/** What an agent answers itself. */
+export type AgentQuestion = { ask: 'workers' } | { ask: 'stack'; worker: number };
+
 /** Upper bounds of the lag histogram's buckets, milliseconds; one more bucket has everything above. */
 export const LAG_BUCKETS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] as const;
 

@@ -134,7 +134,7 @@ export function footer(what: string, { items, total, silent }: Listing<unknown>)
 export function missing(silent: readonly Silent[]): string[] {
   return silent.map(({ name, pid, why }) => {
     const what = {
-      blocked: 'its event loop is blocked; `sinkflex stack` may tell where',
+      blocked: 'its event loop is blocked; sinkflex stack may tell where',
       starting: 'it is starting',
       stopped: 'its process is stopped',
       ended: 'it has just ended',

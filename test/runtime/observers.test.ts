@@ -1,10 +1,30 @@
 // The doors of a run to those who look at it from outside: the metrics listener and the observers' socket.
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { createConnection } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
-import { chooseRun, findRuns, init, kill, metricsPort, RunObserver, runFolder, shutdown, spawn, status } from '../../runtime/index.ts';
+import {
+  chooseRun,
+  findRuns,
+  init,
+  joinHead,
+  kill,
+  listEvents,
+  listTasks,
+  listWorkers,
+  logs,
+  metricsPort,
+  RunObserver,
+  runFolder,
+  shutdown,
+  spawn,
+  startHead,
+  status,
+} from '../../runtime/index.ts';
+import { LogReader } from '../../runtime/observe/log-reader.ts';
+import { LogFolder } from '../../runtime/observe/logs.ts';
 import { Channel, connect } from '../../runtime/wire/index.ts';
 import { Probe } from './fixtures/actors.ts';
 
@@ -21,6 +41,16 @@ t.before(() =>
   }),
 );
 t.teardown(() => shutdown());
+
+/** Asks until the answer is as wanted; the last answer if time is up. */
+async function until<T>(look: () => Promise<T>, wanted: (seen: T) => boolean): Promise<T> {
+  const end = Date.now() + 5000;
+  for (;;) {
+    const seen = await look();
+    if (wanted(seen) || Date.now() > end) return seen;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
 
 async function written(word: string): Promise<void> {
   while (!lines.some((line) => line.includes(word))) await new Promise<void>((resolve) => (onLine = resolve));
@@ -113,29 +143,57 @@ t.test('the observers’ socket: who does not know the token is refused, who sen
   t.throws(() => chooseRun(undefined, () => []), { code: 'SINKFLEX_NO_RUN', message: /no run of yours is alive/ });
 });
 
-t.test('a follower that is slow loses lines, is told how many, and holds nobody up', async (t) => {
+t.test('a follower gets every line once, in portions that it asks for', async (t) => {
   const probe = spawn(Probe, { name: 'chatter' });
-  await probe.spin(1);
+  await probe.spin(0);
   await written('spinning');
   const observer = await RunObserver.attach(chooseRun(runFolder()));
   const { tail, listen } = await observer.follow('chatter', 10);
-  t.match(tail, { total: 1, lines: [/spinning/] });
-  lines.length = 0;
+  t.match(tail, { total: 1, lines: [/spinning/], lostBytes: 0 });
   for (let i = 0; i < 30; i++) await probe.spin(0);
   const got: string[] = [];
-  let lost = 0;
+  let missing = 0;
   await new Promise<void>((resolve) => {
-    listen((more, left) => {
+    listen((more, gaps) => {
       got.push(...more);
-      lost += left;
-      if (got.length + lost >= 30) resolve();
+      missing += gaps;
+      if (got.length >= 30) resolve();
     });
   });
-  t.equal(got.length, 30);
-  t.equal(lost, 0);
+  t.same([got.length, missing], [30, 0]);
   observer.close();
   await observer.ended;
   await kill(probe);
+});
+
+t.test('a log is read on where it was left, while its file moves', (t) => {
+  const folder = t.testdir();
+  const log = new LogFolder(folder, 2000, () => 0);
+  const reader = new LogReader(log.folder, 'a');
+  const got: string[] = [];
+  let next = 0;
+  const write = (count: number): void => {
+    for (let i = 0; i < count; i++) {
+      log.write({ name: 'a', pid: 1, stream: 'stdout', line: String(next++) });
+      log.flush();
+    }
+  };
+  for (let round = 0; round < 100; round++) {
+    write(round % 25);
+    got.push(...reader.read(10));
+  }
+  got.push(...reader.read());
+  const numbers = got.map((line) => Number(line.split(' ').at(-1)));
+  t.ok(next > 1000 && numbers.every((n, i) => i === 0 || n > numbers[i - 1]!), 'in order, none twice');
+  t.ok(numbers.length === next || reader.gaps > 0, 'what is missing is told');
+  write(3);
+  t.equal(reader.read().length, 3);
+  const before = reader.gaps;
+  write(300);
+  reader.read();
+  t.equal(reader.gaps, before + 1, 'moved away twice before it was read');
+  log.close();
+  t.end();
 });
 
 t.test('nothing is left of it after shutdown', async (t) => {
@@ -160,4 +218,48 @@ t.test('nothing is left of it after shutdown', async (t) => {
   await init({ onOutput: () => {} });
   t.equal(metricsPort(), undefined);
   t.match(await status(), { actors: {} });
+});
+
+t.test('a cluster is seen through its head, from an attached driver as from outside', async (t) => {
+  await shutdown();
+  const folder = mkdtempSync(join(tmpdir(), 'sf-cluster-'));
+  const head = await startHead({ folder });
+  const agent = await joinHead({ address: folder, node: 'n1', cpus: 2, onOutput: () => {} });
+  t.teardown(async () => {
+    await shutdown();
+    await agent.drain({ timeoutMs: 100 });
+    await head.close();
+  });
+  await init({ address: folder });
+  const probe = spawn(Probe, { name: 'far', maxConcurrency: 2, cpus: 1 });
+  const light = spawn(Probe, { name: 'light', isolation: 'shared' });
+  await Promise.all([probe.spin(0), light.label()]);
+  const blocked = probe.block();
+  const seen = await until(
+    () => listTasks(),
+    ({ items }) => items.some(({ state }) => state === 'running'),
+  );
+  t.match(seen, { items: [{ actor: 'far', method: 'block', state: 'running', caller: /^driver-\d+$/ }], total: 1, silent: [] });
+  const { items } = await listWorkers();
+  t.same(items.map(({ isolation, state }) => `${isolation} ${state}`).sort(), ['driver ok', 'process ok', 'shared ok']);
+  t.match(await status(), { folder, actors: { alive: 2 }, nodes: [{ node: 'n1', total: { cpus: 2 }, free: { cpus: 1 } }] });
+  t.match(
+    await until(
+      () => logs('far'),
+      ({ total }) => total > 0,
+    ),
+    { lines: [/stderr spinning$/] },
+  );
+  t.match((await listEvents({ where: { what: 'node' } })).items, [{ name: 'n1', change: 'up' }]);
+  const observer = await RunObserver.attach(chooseRun(folder));
+  const sample = await until(
+    () => observer.ask('stack', { name: 'far' }),
+    ({ state }) => state !== 'silent', // a worker can tell once it has lived for a second
+  );
+  t.match(sample, { state: 'idle', worker: 'far' });
+  await t.rejects(observer.ask('stack', { name: 'nobody' }), { code: 'SINKFLEX_UNKNOWN_ACTOR' });
+  t.match(await observer.ask('metrics'), /sinkflex_calls_running\{kind="Probe"\} 1/);
+  observer.close();
+  await probe.open();
+  await blocked;
 });

@@ -177,6 +177,9 @@ t.test('a blocked worker shows as such, and so does a driver that is stopped; ne
   t.match(tasks.out, /^talker +spin\(\) +unanswered +driver/m);
   t.match(tasks.out, new RegExp(`no answer from talker \\(pid ${driver.pids.talker}\\): its event loop is blocked`));
   t.match((await sinkflex(t, ...on('status', '--timeout', '200'))).out, /no answer from talker/);
+  const stack = await sinkflex(t, ...on('stack', 'talker'));
+  t.match(stack.out, new RegExp(`^talker \\(pid ${driver.pids.talker}\\) is at\\n.*spin.*actors\\.`));
+  t.match(await json(t, 'stack', 'gate'), { state: 'idle', worker: 'gate', pid: driver.pids.gate });
   process.kill(Number(driver.pid), 'SIGSTOP');
   const stopped = await sinkflex(t, ...on('status', '--timeout', '200'));
   process.kill(Number(driver.pid), 'SIGCONT');
