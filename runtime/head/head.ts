@@ -1,6 +1,6 @@
 // The head of a run: carries out what the control plane decides. Tells agents what to start and stop, and everyone who calls an actor
 // where it is. Never on the path of a call; runs no user code; owns no process. What it says, it has written down first, if it has a journal.
-
+import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo } from '../api/types.ts';
 import {
   type ClusterEffect,

@@ -27,6 +27,7 @@ import { MetricsPage } from './metrics.ts';
 import type { Observable, ObservedWorker } from './observable.ts';
 import type { CallRow, Cut, ObjectState, Question, Recording, Vitals } from './questions.ts';
 import type { StackSample } from './stack-sample.ts';
+import { controlStatus, sum, workerStatus } from './status.ts';
 import type { TimelineData } from './timeline.ts';
 
 /** For a worker that has nothing else to do this is ages. */
@@ -34,7 +35,6 @@ const ANSWER_MS = 1000;
 /** A worker hands over megabytes. */
 const TIMELINE_MS = 10_000;
 const RECENT_EVENTS = 5;
-const PENDING_SHOWN = 10;
 
 export interface ObservatoryOptions {
   folder: string;
@@ -212,49 +212,20 @@ export class Observatory {
     return { ...all, items, dropped: this.events.dropped };
   }
 
-  async status(options: { timeoutMs?: number } = {}): Promise<StatusInfo> {
+  /** The run at a glance; `limit`: of the actors that wait for room. */
+  async status(options: ListOptions = {}): Promise<StatusInfo> {
     const { workers, said, silent, nameOf } = await this.vitals(options.timeoutMs);
-    const actors = this.#source.actors();
-    const vitals = said.map(({ answer }) => answer);
-    const worst = said.reduce<(typeof said)[number] | undefined>(
-      (found, each) => (found === undefined || lagQuantile(each.answer.lag, 0.99) > lagQuantile(found.answer.lag, 0.99) ? each : found),
-      undefined,
-    );
-    const rss = new Map(vitals.map(({ pid, memory }) => [pid, memory.rss]));
-    const waiting = actors
-      .filter(({ state }) => state === 'pending')
-      .map(({ id, name }) => ({ actor: name, why: this.#source.why(id) ?? 'it waits for room' }));
-    const busy = vitals.flatMap((each) => each.busy);
-    const channels = vitals.flatMap((each) => each.channels);
     return {
       folder: this.folder,
       pid: process.pid,
       startedAt: new Date(this.#startedAt).toISOString(),
       uptimeMs: Date.now() - this.#startedAt,
       node: process.version,
-      actors: countBy(actors, ({ state }) => state),
-      restarts: sum(actors, ({ restarts }) => restarts),
-      workers: countBy(workers, ({ isolation }) => isolation),
-      calls: {
-        running: sum(busy, ({ running }) => running),
-        queued: sum(busy, ({ queued }) => queued),
-        unanswered: sum(channels, ({ unanswered }) => unanswered),
-        bytesInFlight: sum(channels, ({ bytesInFlight }) => bytesInFlight),
-      },
-      lent: sum(vitals, ({ lent }) => lent),
-      memory: { rss: sum([...rss.values()], (bytes) => bytes) },
-      ...(worst === undefined
-        ? {}
-        : {
-            worstLag: {
-              name: nameOf(worst.worker.worker),
-              p99Ms: lagQuantile(worst.answer.lag, 0.99),
-              maxMs: worst.answer.lag.maxMs,
-            },
-          }),
-      nodes: this.#source.nodes(),
-      groups: countBy(this.#source.groups(), ({ state }) => state),
-      pending: listing(waiting, { limit: PENDING_SHOWN }),
+      ...controlStatus(this.#source, options),
+      ...workerStatus(
+        workers,
+        said.map(({ worker, answer }) => ({ name: nameOf(worker.worker), vitals: answer })),
+      ),
       silent,
       events: this.events.last(RECENT_EVENTS),
     };
@@ -390,16 +361,6 @@ function noLog(name: string, files: LogFile[]): RuntimeFailure {
   const more = names.length > 20 ? ` and ${names.length - 20} others` : '';
   const there = names.length === 0 ? 'nothing has been written yet' : `there are logs of ${names.slice(-20).join(', ')}${more}`;
   return new RuntimeFailure('SINKFLEX_NO_LOG', `nothing that goes by ${JSON.stringify(name)} was written; ${there}`);
-}
-
-function sum<T>(items: readonly T[], of: (item: T) => number): number {
-  return items.reduce((total, item) => total + of(item), 0);
-}
-
-function countBy<T>(items: readonly T[], key: (item: T) => string): Record<string, number> {
-  const counts: Record<string, number> = {};
-  for (const item of items) counts[key(item)] = (counts[key(item)] ?? 0) + 1;
-  return counts;
 }
 
 function compare(a: string, b: string): number {

@@ -4,6 +4,9 @@ import type { StatusInfo } from '../../runtime/index.ts';
 import { age, bytes, table, thousands } from '../text.ts';
 import { type AttachOptions, attached, missing, timeout, withRun } from './attach.ts';
 
+/** Actors that wait for room; --json has them all. */
+const PENDING_SHOWN = 10;
+
 export function statusCommand(): Command {
   return withRun(
     new Command('status')
@@ -13,7 +16,7 @@ export function statusCommand(): Command {
     .option('--watch [seconds]', 'show it again and again, every 2 seconds unless told otherwise')
     .action(async (flags: AttachOptions & { watch?: string | true }) => {
       await attached(flags, async (run) => {
-        const status = await run.ask('status', { timeoutMs: timeout(flags) });
+        const status = await run.ask('status', { timeoutMs: timeout(flags), ...(flags.json ? {} : { limit: PENDING_SHOWN }) });
         return flags.json ? JSON.stringify(status) : statusText(status, run.run.program);
       });
     });
