@@ -14,6 +14,7 @@ export type {
   Found,
   FromAgent,
   Place,
+  RehearseMessage,
   ResourceRequest,
   StopMode,
   TickCell,

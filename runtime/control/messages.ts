@@ -190,6 +190,12 @@ export interface TickCell {
   offset: number;
 }
 
+/** To a worker that belongs to nobody yet: `folder` is that of the run. */
+export interface RehearseMessage {
+  t: 'rehearse';
+  folder: string;
+}
+
 /** The first message to a worker: whose it is from now on. */
 export interface BirthMessage {
   t: 'birth';

@@ -75,6 +75,7 @@ export class Agent {
     this.#numbers = new WorkerNumbers(() => head.send({ t: 'numbers' }));
     const folder = options.ownFolder ?? options.folder;
     this.#pool = new WorkerPool({
+      folder: options.folder,
       janitor: () => (this.#janitor ??= new Janitor(folder, new MemoryGroups().prefix)),
       warm: options.warmWorkers,
     });

@@ -66,6 +66,8 @@ export interface Spare {
   onReady: (() => void) | undefined;
   /** Called if it ends while it belongs to nobody. */
   onGone: (() => void) | undefined;
+  /** It has time: to run once what its first call will need. */
+  rehearse(folder: string): void;
   adopt(adoption: Adoption, events: CarrierEvents): WorkerCarrier;
   destroy(): void;
 }

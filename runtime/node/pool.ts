@@ -20,6 +20,8 @@ const MAX_LOSSES = 3;
 const SLOT_MS = 10_000;
 
 export interface PoolOptions {
+  /** Of the run. */
+  folder: string;
   janitor: () => Janitor;
   /** Spares to keep, from the start; undefined: one process after the first worker process, no thread. */
   warm: { process?: number | undefined; thread?: number | undefined };
@@ -156,7 +158,10 @@ export class WorkerPool {
       const free = spare.onReady!;
       spare.onReady = () => {
         free();
-        if (spare.ready) this.#losses = 0;
+        if (spare.ready) {
+          this.#losses = 0;
+          spare.rehearse(this.#options.folder);
+        }
         this.#refillLater(0);
       };
       spare.onGone = () => {

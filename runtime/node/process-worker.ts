@@ -4,7 +4,7 @@ import cluster, { type ClusterSettings, type Worker } from 'node:cluster';
 import { fileURLToPath } from 'node:url';
 import { isMainThread } from 'node:worker_threads';
 import { RuntimeFailure } from '../api/errors.ts';
-import type { FromAgent, ToAgent } from '../control/index.ts';
+import type { FromAgent, RehearseMessage, ToAgent } from '../control/index.ts';
 import { type Adoption, type CarrierEvents, entryUrl, type Spare, STDERR_GRACE_MS, type WorkerCarrier, type WorkerEnd } from './carrier.ts';
 import type { Janitor } from './janitor.ts';
 import { OutputLines } from './output.ts';
@@ -82,6 +82,10 @@ class ProcessWorker implements Spare, WorkerCarrier {
         this.#settled();
       }
     });
+  }
+
+  rehearse(folder: string): void {
+    this.#post({ t: 'rehearse', folder } satisfies RehearseMessage);
   }
 
   adopt({ birth, label, environment }: Adoption, events: CarrierEvents): WorkerCarrier {

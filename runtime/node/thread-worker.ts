@@ -1,6 +1,6 @@
 // Worker threads of this process. A thread starts as a spare that belongs to nobody; adopting it tells it whose it is.
 import { Worker } from 'node:worker_threads';
-import type { FromAgent, ToAgent } from '../control/index.ts';
+import type { FromAgent, RehearseMessage, ToAgent } from '../control/index.ts';
 import { attach, openPort, type PortMessage } from '../wire/index.ts';
 import { type Adoption, type CarrierEvents, entryUrl, type Spare, STDERR_GRACE_MS, type WorkerCarrier, type WorkerEnd } from './carrier.ts';
 import { OutputLines } from './output.ts';
@@ -63,6 +63,10 @@ class ThreadWorker implements Spare, WorkerCarrier {
       if (this.#stderr.ended) this.#report();
       else setTimeout(() => this.#report(), STDERR_GRACE_MS);
     });
+  }
+
+  rehearse(folder: string): void {
+    this.#worker.postMessage({ t: 'rehearse', folder } satisfies RehearseMessage);
   }
 
   adopt({ birth, label, environment }: Adoption, events: CarrierEvents): WorkerCarrier {

@@ -2,11 +2,12 @@
 // terminal's process group, so that Ctrl-C reaches the driver only, and so that its own children can be ended with it.
 import { writeSync } from 'node:fs';
 import { os } from '../../kernels/index.ts';
-import type { BirthMessage, FromAgent, ToAgent } from '../control/index.ts';
+import type { BirthMessage, FromAgent, RehearseMessage, ToAgent } from '../control/index.ts';
 import { encodeError } from '../wire/index.ts';
 import { preload, WorkerLife } from './boot.ts';
 import { applyEnvironment } from './environment.ts';
 import { enterMemoryGroup, preferAsVictim } from './memory.ts';
+import { rehearse } from './rehearsal.ts';
 import { watchStack } from './stack-watcher.ts';
 
 process.on('disconnect', () => process.exit(0));
@@ -31,7 +32,7 @@ function fatal(error: unknown): void {
 process.on('uncaughtException', fatal);
 process.on('unhandledRejection', fatal);
 
-process.on('message', (message: BirthMessage | FromAgent) => {
+process.on('message', (message: BirthMessage | RehearseMessage | FromAgent) => {
   if (message.t === 'birth') {
     os.dieWithParent(message.birth.agentPid);
     process.title = message.label;
@@ -39,7 +40,8 @@ process.on('message', (message: BirthMessage | FromAgent) => {
     if (message.birth.memoryGroup !== undefined) enterMemoryGroup(message.birth.memoryGroup);
     watchStack(message.birth);
     life = new WorkerLife(message.birth, { send, exit: (code) => process.exit(code) });
-  } else life?.onMessage(message);
+  } else if (message.t === 'rehearse') rehearse(message.folder).catch(() => {});
+  else life?.onMessage(message);
 });
 send({ t: 'ready' });
 preload();

@@ -1,9 +1,10 @@
 // Entry of a worker thread. An uncaught error reaches the agent as the thread's 'error' event, and is the actor's cause of death.
 import { parentPort } from 'node:worker_threads';
-import type { BirthMessage, FromAgent } from '../control/index.ts';
+import type { BirthMessage, FromAgent, RehearseMessage } from '../control/index.ts';
 import { type PortMessage, ThreadBroker } from '../wire/index.ts';
 import { type Carrier, preload, WorkerLife } from './boot.ts';
 import { applyEnvironment } from './environment.ts';
+import { rehearse } from './rehearsal.ts';
 
 const port = parentPort;
 if (port === null) throw new Error('thread-main runs in a worker thread only');
@@ -16,11 +17,12 @@ const carrier: Carrier = {
 };
 let life: WorkerLife | undefined;
 const broker = new ThreadBroker((message) => port.postMessage(message));
-port.on('message', (message: BirthMessage | FromAgent | PortMessage) => {
+port.on('message', (message: BirthMessage | RehearseMessage | FromAgent | PortMessage) => {
   if (message.t === 'birth') {
     applyEnvironment(message.environment);
     life = new WorkerLife(message.birth, carrier, broker);
-  } else if (message.t === 'port') broker.onMessage(message);
+  } else if (message.t === 'rehearse') rehearse(message.folder).catch(() => {});
+  else if (message.t === 'port') broker.onMessage(message);
   else life?.onMessage(message);
 });
 port.postMessage({ t: 'ready' });
