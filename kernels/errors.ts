@@ -13,6 +13,8 @@ export const kernelErrorCodes = {
     'The machine has no room for the model or for another slot: take a smaller model, close other stores, or create the store with fewer slots.',
   SINKFLEX_MEMORY_GONE:
     'The process that made the shared memory is dead or has released it, or it was released here: make or open it again.',
+  SINKFLEX_OBJECT_STORE_FULL:
+    'Neither memory (objectStoreMemory) nor the spill folder has room for the value: release refs and views, or raise objectStoreMemory.',
   SINKFLEX_OS_FAILED: 'A system call failed; the message names it and its errno.',
   SINKFLEX_OS_PARENT_GONE: 'The parent process ended before its death could be watched: exit.',
   SINKFLEX_STORE_EMPTY: 'Publish a version first: WeightStore.initialise, loadFolder or Writing.publish.',

@@ -38,6 +38,16 @@ export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError 
 export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';
 export { os, type ProcessStatus } from './os.ts';
 export { type Pin, type SegmentAddress, type SegmentOptions, type Version, VersionedSegment, type Writing } from './segment.ts';
+export {
+  BlockPool,
+  type BlockPoolStats,
+  type BlockState,
+  type BlockView,
+  makeBlockAccount,
+  newBlockChannel,
+  openBlock,
+  SharedBlock,
+} from './shared-block.ts';
 export { SharedMemory, type SharedMemoryAddress } from './shared-memory.ts';
 export { type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';
 

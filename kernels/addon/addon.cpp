@@ -19,6 +19,7 @@ Napi::Value backend_name(const Napi::CallbackInfo& info) {
 Napi::Object init(Napi::Env env, Napi::Object exports) {
   init_segment(env, exports);
   init_shared_memory(env, exports);
+  init_shared_block(env, exports);
   init_os(env, exports);
   init_engine(env, exports);
   init_collective(env, exports);

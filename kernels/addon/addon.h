@@ -17,6 +17,7 @@ namespace sinkflex {
 // Each adds its classes and functions to `exports`.
 void init_segment(Napi::Env env, Napi::Object exports);        // VersionedSegment
 void init_shared_memory(Napi::Env env, Napi::Object exports);  // SharedMemory
+void init_shared_block(Napi::Env env, Napi::Object exports);   // BlockPool, SharedBlock, openBlock
 void init_os(Napi::Env env, Napi::Object exports);             // os primitives
 void init_engine(Napi::Env env, Napi::Object exports);         // Engine
 void init_collective(Napi::Env env, Napi::Object exports);     // CollectiveGroup, CollectiveMember

@@ -3,17 +3,19 @@ import { nanoid } from 'nanoid';
 import { os } from '../../kernels/index.ts';
 import type { FromAgent, FromHead, ToAgent } from '../control/index.ts';
 import { Directory, Guests, HeadConnection, readToken, type Subscriber, WorkerNumbers } from '../node/index.ts';
+import { makeHostStore } from '../objects/index.ts';
 import { answer, replyTo, stopWatchingLoop, watchLoop } from '../observe/worker-state.ts';
 import { Session } from '../worker/index.ts';
 import { ActorMirror } from './actor-mirror.ts';
 import { RuntimeFailure } from './errors.ts';
+import type { CheckedInit } from './options.ts';
 import type { Run } from './run.ts';
 
 const ATTACH_MS = 10_000;
 /** A head that is away for longer will not come back: what the driver waits for fails. */
 const PATIENCE_MS = 60_000;
 
-export async function attachRun(folder: string, maxInFlightBytes: number): Promise<Run> {
+export async function attachRun(folder: string, checked: CheckedInit): Promise<Run> {
   const token = readToken(folder);
   const driver = nanoid();
   const mirror = new ActorMirror();
@@ -76,8 +78,9 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
     throw error;
   });
   clearTimeout(timer);
+  const store = makeHostStore(checked.objectStoreMemory, folder, checked.spillFolder);
   const own = new Session(
-    { worker, folder, token, maxInFlightBytes, noRelay: true },
+    { worker, folder, token, maxInFlightBytes: checked.maxInFlightBytes, store: store.birth, noRelay: true },
     {
       send: (message) => receive(message, self),
     },
@@ -131,10 +134,11 @@ export async function attachRun(folder: string, maxInFlightBytes: number): Promi
       } finally {
         stopWatchingLoop();
         own.close();
+        store.close();
         connection.close();
       }
     },
-    onExit: () => {},
+    onExit: () => store.close(),
   };
 }
 

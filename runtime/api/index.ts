@@ -110,4 +110,4 @@ export type {
   ResourceOptions,
   SpawnOptions,
 } from './types.ts';
-export { get, put, wait } from './values.ts';
+export { allocate, get, put, type TypedArrayConstructor, wait } from './values.ts';

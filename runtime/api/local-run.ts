@@ -5,6 +5,7 @@ import { rmSync } from 'node:fs';
 import type { FromAgent, PeerLink } from '../control/index.ts';
 import { Head } from '../head/index.ts';
 import { Agent, HARD_AFTER_MS, makeRunFolder } from '../node/index.ts';
+import { makeHostStore } from '../objects/index.ts';
 import { MainBroker } from '../wire/index.ts';
 import { Session } from '../worker/index.ts';
 import type { CheckedInit } from './options.ts';
@@ -17,6 +18,7 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
   const folder = makeRunFolder();
   const token = randomBytes(32);
   const observing = new Observing(folder);
+  const store = makeHostStore(checked.objectStoreMemory, folder, checked.spillFolder);
   const { sharedWorkers, maxInFlightBytes, warmWorkers, timeline, total, labels } = checked;
   const head = new Head({ seed: randomInt(2 ** 31), lasting: false });
   const link: PeerLink = { send: (message) => agent.onHead(message) };
@@ -29,6 +31,7 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
       token,
       sharedWorkers,
       maxInFlightBytes,
+      store: store.birth,
       warmWorkers,
       timeline,
       onOutput(line) {
@@ -42,7 +45,7 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
   agent.join();
   const self = { worker: 0, send: (message: FromAgent) => session.onAgent(message) };
   const session: Session = new Session(
-    { worker: 0, folder, token, maxInFlightBytes },
+    { worker: 0, folder, token, maxInFlightBytes, store: store.birth },
     { send: (message) => agent.receive(message, self) },
     { broker: new MainBroker(0) },
   );
@@ -65,12 +68,14 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
         observing.close();
         head.stop();
         session.close();
+        store.close();
         rmSync(folder, { recursive: true, force: true });
       }
     },
     onExit() {
       observing.close();
       agent.destroy();
+      store.close();
       rmSync(folder, { recursive: true, force: true });
     },
   };

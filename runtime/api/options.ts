@@ -1,6 +1,7 @@
 // Checks what a user passes, and fills in defaults. Wrong options fail where they were written, not in a worker.
 import type { ActorSpec, Bundle, ResourceRequest, Strategy } from '../control/index.ts';
 import { nodeCapacity } from '../node/capacity.ts';
+import { defaultStoreBytes } from '../objects/index.ts';
 import { RuntimeFailure } from './errors.ts';
 import type {
   BundleOptions,
@@ -143,7 +144,9 @@ export function checkCall(options: CallOptions): CallOptions {
   return options;
 }
 
-export interface CheckedInit extends Required<Pick<InitOptions, 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers' | 'timeline'>> {
+export interface CheckedInit
+  extends Required<Pick<InitOptions, 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers' | 'timeline' | 'objectStoreMemory'>>,
+    Pick<InitOptions, 'spillFolder'> {
   /** What this node has for placement. */
   total: Record<string, number>;
   labels: Record<string, string>;
@@ -168,6 +171,8 @@ export function checkInit(options: InitOptions): CheckedInit {
     sharedWorkers: count('sharedWorkers', options.sharedWorkers, 1, 1),
     maxInFlightBytes: count('maxInFlightBytes', options.maxInFlightBytes, 2 ** 30, 1),
     timeline: options.timeline === true,
+    objectStoreMemory: count('objectStoreMemory', options.objectStoreMemory, defaultStoreBytes(), 2 ** 20),
+    ...(options.spillFolder === undefined ? {} : { spillFolder: options.spillFolder }),
     warmWorkers: {
       ...(process === undefined ? {} : { process: count('warmWorkers.process', process, 0, 0) }),
       ...(thread === undefined ? {} : { thread: count('warmWorkers.thread', thread, 0, 0) }),

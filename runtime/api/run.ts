@@ -3,7 +3,7 @@ import { isMainThread } from 'node:worker_threads';
 import type { OwnerId } from '../control/index.ts';
 import type { Head } from '../head/index.ts';
 import type { Agent } from '../node/index.ts';
-import { sweepRunFolders } from '../node/run-folder.ts';
+import { sweepFolder, sweepRunFolders } from '../node/run-folder.ts';
 import { endTasks, setTaskCpus } from '../tasks/index.ts';
 import { hasSession, type Session } from '../worker/index.ts';
 import { RuntimeFailure } from './errors.ts';
@@ -72,10 +72,11 @@ export async function init(options: InitOptions = {}): Promise<void> {
   starting = true;
   try {
     sweepRunFolders();
+    if (options.spillFolder !== undefined) sweepFolder(options.spillFolder);
     const started =
       options.address === undefined
         ? await (await import('./local-run.ts')).startLocalRun(checked, options.onOutput ?? toStderr)
-        : await (await import('./attached-run.ts')).attachRun(options.address, checked.maxInFlightBytes);
+        : await (await import('./attached-run.ts')).attachRun(options.address, checked);
     run = started;
     process.once('exit', started.onExit);
     setTaskCpus(checked.total.cpus!);

@@ -1,8 +1,8 @@
 // Values: put, get, wait, and the refs that something of this worker keeps alive for others.
 import { PENDING, Ref } from '../objects/index.ts';
-import { encodeAlone } from '../wire/index.ts';
+import { type Encoded, encodeAlone, SHARED_BYTES, viewToFill } from '../wire/index.ts';
 import { collectRefs, session } from '../worker/index.ts';
-import { CallTimeoutError } from './errors.ts';
+import { CallTimeoutError, RuntimeFailure } from './errors.ts';
 import type { ObjectRef } from './types.ts';
 
 /** Lent to nobody that could give it back: ours to end. */
@@ -17,28 +17,69 @@ export function keep(refs: readonly Ref[]): () => void {
   };
 }
 
+/** Puts what they hold of others back when a ref is collected that nobody released. */
+const keptGone = new FinalizationRegistry<() => void>((letGo) => letGo());
+
 /**
- * A copy of the value, encoded once, for any number of calls.
+ * A copy of the value, encoded once, for any number of calls. From 64 KiB on it is in shared memory: workers of the host read it without a
+ * copy. Arrays of `allocate()` are not copied at all. SINKFLEX_OBJECT_STORE_FULL when neither memory nor disk has room.
  *
  * @example
  * using batch = put(tokens);
  * await Promise.all(trainers.map((trainer) => trainer.step(batch)));
  */
 export function put<T>(value: T): ObjectRef<Awaited<T>> {
-  session();
+  const { store } = session();
   const refs: Ref[] = [];
   const outer = collectRefs(refs);
+  const ref = new Ref();
+  let encoded: Encoded;
   try {
-    const ref = new Ref();
-    ref.resolve(encodeAlone(value));
-    if (refs.length > 0) {
-      ref.holds = refs;
-      keep(refs);
+    if (store === undefined) {
+      encoded = encodeAlone(value);
+      ref.resolve(encoded);
+    } else {
+      encoded = store.put(ref, value);
+      if (encoded.block !== undefined) session().loans.register(ref, session());
     }
-    return ref as unknown as ObjectRef<Awaited<T>>;
   } finally {
     collectRefs(outer);
   }
+  if (refs.length > 0) {
+    ref.holds = refs;
+    encoded.refs = refs;
+    const letGo = keep(refs);
+    keptGone.register(ref, letGo, ref);
+    encoded.onRelease.push(() => {
+      keptGone.unregister(ref);
+      letGo();
+    });
+  }
+  return ref as unknown as ObjectRef<Awaited<T>>;
+}
+
+/** Constructors of arrays that can be allocated in shared memory. */
+export interface TypedArrayConstructor<A extends ArrayBufferView> {
+  readonly BYTES_PER_ELEMENT: number;
+  new (buffer: ArrayBuffer, byteOffset: number, length: number): A;
+}
+
+/**
+ * An array in shared memory, to be filled in place: put(), arguments and results that hold it pass it on without a copy. Its content is
+ * arbitrary at first. Once it was passed on, the value is fixed: what is written to the array afterwards is seen here only.
+ *
+ * @example
+ * const batch = allocate(Float32Array, 1_000_000);
+ * fill(batch);
+ * using ref = put({ batch });
+ */
+export function allocate<A extends ArrayBufferView>(type: TypedArrayConstructor<A>, length: number): A {
+  const bytes = length * type.BYTES_PER_ELEMENT;
+  if (!Number.isSafeInteger(length) || length < 0 || bytes > 2 ** 32)
+    throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `length is ${length}; it must be an integer from 0, for at most 4 GiB`);
+  const { store } = session();
+  const buffer = store === undefined || bytes < SHARED_BYTES ? new ArrayBuffer(bytes) : viewToFill(store.allocate(bytes));
+  return new type(buffer, 0, length);
 }
 
 type Values<R extends readonly ObjectRef<unknown>[]> = { -readonly [I in keyof R]: R[I] extends ObjectRef<infer T> ? T : never };
@@ -64,29 +105,35 @@ export async function get(
   }
 }
 
-/** Waits until `numReturns` refs have settled (value or error), or the time is up; answers both groups in the order given. */
+/**
+ * Waits until `numReturns` refs have settled (value or error), or the time is up; answers both groups in the order given. `fetch` (default
+ * true): values of other workers are brought here, and a ref counts once its value is; false: it counts once its owner has the value.
+ */
 export function wait<T>(
   refs: readonly ObjectRef<T>[],
-  options: { numReturns?: number; timeoutMs?: number } = {},
+  options: { numReturns?: number; timeoutMs?: number; fetch?: boolean } = {},
 ): Promise<{ done: ObjectRef<T>[]; pending: ObjectRef<T>[] }> {
   const wanted = Math.min(options.numReturns ?? 1, refs.length);
   const own = refs as unknown as readonly Ref[];
   return new Promise((resolve) => {
-    let settled = 0;
+    const settled = new Set<number>();
     let timer: NodeJS.Timeout | undefined;
     let over = false;
+    const isDone = (_: unknown, i: number): boolean => settled.has(i) || own[i]!.state !== PENDING;
     const finish = (): void => {
       over = true;
       clearTimeout(timer);
-      resolve({ done: refs.filter((_, i) => own[i]!.state !== PENDING), pending: refs.filter((_, i) => own[i]!.state === PENDING) });
+      resolve({ done: refs.filter(isDone), pending: refs.filter((ref, i) => !isDone(ref, i)) });
     };
-    for (const ref of own) {
-      ref.whenSettled(() => {
-        settled++;
-        if (!over && settled >= wanted) finish();
-      });
-    }
-    if (!over && settled >= wanted) finish();
+    own.forEach((ref, i) => {
+      const arrived = (): void => {
+        settled.add(i);
+        if (!over && settled.size >= wanted) finish();
+      };
+      if (options.fetch === false) ref.whenThere(arrived);
+      else ref.whenSettled(arrived);
+    });
+    if (!over && settled.size >= wanted) finish();
     else if (!over && options.timeoutMs !== undefined) timer = setTimeout(finish, options.timeoutMs);
   });
 }

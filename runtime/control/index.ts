@@ -17,6 +17,7 @@ export type {
   RehearseMessage,
   ResourceRequest,
   StopMode,
+  StoreBirth,
   TickCell,
   ToAgent,
   WorkerBirth,

@@ -167,6 +167,14 @@ export interface Found {
 }
 
 /** What a worker is told at its birth, over the same link: the token is never in an argument list or the environment. */
+/** The object store of a host, for its workers. */
+export interface StoreBirth {
+  /** Where the bytes of all are counted. */
+  account: SharedMemoryAddress;
+  /** Only this user enters it. */
+  spillFolder: string;
+}
+
 export interface WorkerBirth {
   worker: number;
   folder: string;
@@ -182,6 +190,8 @@ export interface WorkerBirth {
   tick?: TickCell;
   /** Memory control group to enter. */
   memoryGroup?: string;
+  /** Absent: large values travel in the frames. */
+  store?: StoreBirth;
 }
 
 export interface TickCell {

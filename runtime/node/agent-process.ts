@@ -6,6 +6,7 @@ import { nanoid } from 'nanoid';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { FromHead } from '../control/index.ts';
+import { defaultStoreBytes, makeHostStore } from '../objects/index.ts';
 import { LogFolder } from '../observe/logs.ts';
 import { Agent } from './agent.ts';
 import { nodeCapacity } from './capacity.ts';
@@ -26,6 +27,10 @@ export interface JoinOptions {
   labels?: Record<string, string>;
   sharedWorkers?: number;
   maxInFlightBytes?: number;
+  /** Bytes of shared memory for large values; default 30 % of the machine's. */
+  objectStoreMemory?: number;
+  /** Where values go that have no room in memory; default its own folder. */
+  spillFolder?: string;
   onOutput: (line: ActorOutput) => void;
   patienceMs?: number;
 }
@@ -47,6 +52,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
   const { cpus, gpus, memory } = nodeCapacity();
   const ownFolder = mkdtempSync(join(folder, 'agent-'));
   const logs = new LogFolder(folder);
+  const store = makeHostStore(options.objectStoreMemory ?? defaultStoreBytes(), ownFolder, options.spillFolder);
   let finish: (why: 'shutdown' | 'drained' | 'head lost') => void = () => {};
   const ended = new Promise<'shutdown' | 'drained' | 'head lost'>((resolve) => (finish = resolve));
   let closing: Promise<void> | undefined;
@@ -55,6 +61,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       await agent.close().catch((error) => process.stderr.write(`[sinkflex] ${(error as Error).message}\n`));
       connection.close();
       logs.close();
+      store.close();
       rmSync(ownFolder, { recursive: true, force: true });
       finish(why);
     })();
@@ -83,6 +90,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       token,
       sharedWorkers: options.sharedWorkers ?? 1,
       maxInFlightBytes: options.maxInFlightBytes ?? 2 ** 30,
+      store: store.birth,
       warmWorkers: {},
       onOutput(line) {
         logs.write(line);
@@ -100,6 +108,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     await connection.open();
   } catch (cause) {
     connection.close();
+    store.close();
     rmSync(ownFolder, { recursive: true, force: true });
     if ((cause as { code?: unknown }).code === 'SINKFLEX_AUTHENTICATION_FAILED') throw cause;
     throw new RuntimeFailure('SINKFLEX_NO_HEAD', `no head listens in ${folder}: start it with sinkflex head --folder ${folder}`, { cause });

@@ -4,7 +4,8 @@ import { unlink } from 'node:fs';
 import { os } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
-import type { ActorSpec, Died, EndData, FromAgent, FromHead, HeadLink, NodeId, ToAgent } from '../control/index.ts';
+import type { ActorSpec, Died, EndData, FromAgent, FromHead, HeadLink, NodeId, StoreBirth, ToAgent } from '../control/index.ts';
+import { removeSpilled } from '../objects/index.ts';
 import type { Question } from '../observe/questions.ts';
 import { type StackSample, stackFolder } from '../observe/stack-sample.ts';
 import { encodeError, socketPath } from '../wire/index.ts';
@@ -37,6 +38,8 @@ export interface AgentOptions {
   token: Buffer;
   sharedWorkers: number;
   maxInFlightBytes: number;
+  /** The object store of this host; absent: large values travel in the frames. */
+  store?: StoreBirth;
   warmWorkers: { process?: number | undefined; thread?: number | undefined };
   /** Workers record calls. */
   timeline?: boolean;
@@ -278,7 +281,7 @@ export class Agent {
 
   #newWorker(spec: ActorSpec): WorkerRecord {
     const number = this.#numbers.next();
-    const { folder, token, maxInFlightBytes, onOutput } = this.#options;
+    const { folder, token, maxInFlightBytes, store, onOutput } = this.#options;
     const birth = {
       worker: number,
       folder,
@@ -288,6 +291,7 @@ export class Agent {
       maxInFlightBytes,
       timeline: this.#options.timeline === true,
       ...(this.#options.ownFolder === undefined ? {} : { noRelay: true }),
+      ...(store === undefined ? {} : { store }),
     };
     const name = spec.isolation === 'shared' ? `shared-${number}` : spec.name;
     const record: WorkerRecord = {
@@ -325,6 +329,8 @@ export class Agent {
 
   #workerEnded(worker: WorkerRecord, end: WorkerEnd): void {
     this.#workers.delete(worker.worker);
+    const { store } = this.#options;
+    if (store !== undefined) removeSpilled(store, worker.worker);
     this.#shared.delete(worker);
     this.#directory.gone(worker.worker);
     this.#guests.hostGone(worker.worker);

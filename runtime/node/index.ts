@@ -8,5 +8,5 @@ export { readToken } from './cluster-folder.ts';
 export { Directory, type Subscriber } from './directory.ts';
 export { Guests } from './guests.ts';
 export { HeadConnection } from './head-connection.ts';
-export { makeRunFolder, sweepRunFolders } from './run-folder.ts';
+export { makeRunFolder, sweepFolder, sweepRunFolders } from './run-folder.ts';
 export { WorkerNumbers } from './worker-numbers.ts';

@@ -26,8 +26,12 @@ export function makeRunFolder(): string {
 /** Removes what runs whose process is gone have left: their folders and memory control groups. Answers the names of the folders. */
 export function sweepRunFolders(): string[] {
   sweepMemoryGroups();
+  return sweepFolder(runFolderBase());
+}
+
+/** The folders of such runs in this one. */
+export function sweepFolder(folder: string): string[] {
   const swept: string[] = [];
-  const folder = runFolderBase();
   for (const name of readdirSync(folder)) {
     const match = pattern.exec(name);
     if (match === null) continue;

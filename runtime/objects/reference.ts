@@ -2,7 +2,7 @@
 // unanswered calls, the promise (made only when somebody waits), and what can be passed on.
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ObjectRef } from '../api/types.ts';
-import { decodeAlone, Encoded } from '../wire/index.ts';
+import { decodeAlone, decodeShared, Encoded } from '../wire/index.ts';
 
 export const PENDING = 0;
 export const VALUE = 1;
@@ -15,8 +15,20 @@ export interface Keeper {
   fetch(ref: Ref): void;
   /** `epoch`: of the time at which it was lent. */
   giveBack(owner: number, id: number, epoch: number): void;
+  /** Calls back when the owner has the value, or an error, or is gone. */
+  peek(ref: Ref, settled: () => void): void;
   /** Others still hold it. */
   isLent(id: number): boolean;
+}
+
+/** Where readers of the host find a value that was put: no need to ask its owner. It may be there no longer. */
+export interface PlaceOfValue {
+  descriptor: Uint8Array;
+  headerBytes: number;
+}
+
+export function isPlaceOfValue(place: { descriptor: unknown; headerBytes: unknown }): place is PlaceOfValue {
+  return place.descriptor instanceof Uint8Array && place.descriptor.length === 40 && typeof place.headerBytes === 'number';
 }
 
 /** The call that a pending ref stands for. */
@@ -32,6 +44,7 @@ export interface Borrowed {
   id: number;
   /** Connections to the owner that had broken before: with each, the owner forgets what it lent. */
   epoch: number;
+  sharedAt?: PlaceOfValue;
 }
 
 const unobserved = new FinalizationRegistry<string>((what) => {
@@ -47,6 +60,7 @@ export class Ref implements ObjectRef<unknown> {
   #reject: ((error: unknown) => void) | undefined = undefined;
   #promise: Promise<unknown> | undefined = undefined;
   #observed = false;
+  #mapped: WeakRef<object> | undefined = undefined;
   /** Owned by another worker: ask there. */
   readonly borrowed: Borrowed | undefined;
   #asked = false;
@@ -118,7 +132,38 @@ export class Ref implements ObjectRef<unknown> {
   #ask(): void {
     if (this.borrowed === undefined || this.#asked || this.state !== PENDING) return;
     this.#asked = true;
-    this.borrowed.keeper.fetch(this);
+    if (this.borrowed.sharedAt === undefined) this.borrowed.keeper.fetch(this);
+    else queueMicrotask(() => this.#claim()); // never settles within the question
+  }
+
+  #claim(): void {
+    if (this.state !== PENDING) return;
+    const { keeper, sharedAt } = this.borrowed!;
+    let value: unknown;
+    try {
+      value = decodeShared(sharedAt!.descriptor, sharedAt!.headerBytes, true);
+    } catch {
+      // On disk, or gone: its owner knows.
+      keeper.fetch(this);
+      return;
+    }
+    this.resolve(value);
+  }
+
+  /** Calls back when its owner has a value or an error, without moving it here. */
+  whenThere(listener: () => void): void {
+    if (this.state !== PENDING || this.borrowed === undefined || this.#asked) this.whenSettled(listener);
+    else if (this.borrowed.sharedAt !== undefined) listener();
+    else this.borrowed.keeper.peek(this, listener);
+  }
+
+  /** Where others find the value. */
+  get sharedAt(): PlaceOfValue | undefined {
+    if (this.borrowed !== undefined) return this.borrowed.sharedAt;
+    const { value } = this;
+    // Refs in a value are lent with each copy that its owner sends.
+    if (!(value instanceof Encoded) || value.block === undefined || value.refs.length > 0) return undefined;
+    return { descriptor: value.block.descriptor, headerBytes: value.headerBytes };
   }
 
   #markObserved(): void {
@@ -132,11 +177,26 @@ export class Ref implements ObjectRef<unknown> {
     return this.value instanceof Encoded ? decodeAlone(this.value) : this.value;
   }
 
+  async #readLater(): Promise<unknown> {
+    const { value } = this;
+    if (!(value instanceof Encoded)) return value;
+    // Large values are mapped once, as long as somebody has them.
+    const known = this.#mapped?.deref();
+    if (known !== undefined) return known;
+    if (value.away !== undefined) {
+      await value.away.restoreLater();
+      if (this.state !== VALUE) throw released();
+    }
+    const read = decodeAlone(value);
+    if (value.block !== undefined && typeof read === 'object' && read !== null) this.#mapped = new WeakRef(read);
+    return read;
+  }
+
   promise(): Promise<unknown> {
     this.#markObserved();
     if (this.#released) return Promise.reject(released());
     if (this.#promise !== undefined) return this.#promise;
-    if (this.state === VALUE) return Promise.resolve(this.read());
+    if (this.state === VALUE) return this.#readLater();
     if (this.state === FAILED) return Promise.reject(this.value);
     this.#promise = new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -182,7 +242,9 @@ export class Ref implements ObjectRef<unknown> {
   #drop(): void {
     if (this.state === PENDING) this.reject(released());
     this.state = RELEASED;
+    if (this.value instanceof Encoded) this.value.release();
     this.value = undefined;
+    this.#mapped = undefined;
     this.#promise = undefined;
   }
 

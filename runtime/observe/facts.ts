@@ -54,6 +54,8 @@ export interface ObjectInfo {
   pid: number | undefined;
   bytes?: number;
   place: 'heap' | 'shared' | 'spilled';
+  /** Views of it that readers have mapped. */
+  pins: number;
   /** The method whose answer it is; `put()` otherwise. */
   origin: string;
   /** Who holds it, and how many times. */

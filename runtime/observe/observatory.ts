@@ -142,7 +142,7 @@ export class Observatory {
     return listing(rows, options, silent, total);
   }
 
-  /** Values that others than their owner hold. */
+  /** Values that others than their owner hold, and those in the object store. */
   async listObjects(options: ListOptions = {}): Promise<Listing<ObjectInfo>> {
     const limit = options.where === undefined ? (options.limit ?? Number.MAX_SAFE_INTEGER) : Number.MAX_SAFE_INTEGER;
     const { said, silent, nameOf } = await this.#ask<Cut<ObjectState>>(() => ({ ask: 'objects', limit }), options.timeoutMs);
@@ -158,6 +158,7 @@ export class Observatory {
           pid: worker.pid,
           ...(object.bytes < 0 ? {} : { bytes: object.bytes }),
           place: object.place,
+          pins: object.pins,
           origin: object.method === '' ? 'put()' : `${object.method}()`,
           holders: object.holders.map(([holder, times]) => ({ name: holder < 0 ? 'constructor arguments' : nameOf(holder), times })),
         });

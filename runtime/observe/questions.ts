@@ -90,6 +90,8 @@ export interface ObjectState {
   bytes: number;
   /** Where the bytes are. */
   place: 'heap' | 'shared' | 'spilled';
+  /** Views of it that readers have, and readers that are about to have one. */
+  pins: number;
   /** The method whose answer it is; '': put(). */
   method: string;
   /** Worker -> times lent. -1: constructor arguments, kept for restarts. */

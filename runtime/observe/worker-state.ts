@@ -2,7 +2,7 @@
 // (a mailbox may hold a million calls).
 import { performance } from 'node:perf_hooks';
 import type { ToAgent } from '../control/index.ts';
-import { FAILED, PENDING, type Ref, VALUE } from '../objects/index.ts';
+import { FAILED, PENDING, type Ref, storedAs, VALUE } from '../objects/index.ts';
 import { Encoded, encodeError } from '../wire/index.ts';
 import type { ActorClient } from '../worker/client.ts';
 import { type ActorCounts, endedCounts, setRecorder, setSentRecorder } from '../worker/counters.ts';
@@ -200,20 +200,27 @@ const states: Record<number, ObjectState['state']> = { [PENDING]: 'pending', [VA
 
 function objects(session: Session, limit: number): Cut<ObjectState> {
   const found = new Collector<ObjectState>(limit);
-  for (const { ref, holders } of session.loans.entries()) {
-    found.add(() => ({
-      id: ref.id,
-      state: states[ref.state] ?? 'released',
-      bytes: sizeOf(ref.value),
-      place: 'heap',
-      method: ref.method,
-      holders: [...holders],
-    }));
-  }
+  const row = (ref: Ref, holders: ObjectState['holders']): ObjectState => ({
+    id: ref.id,
+    state: states[ref.state] ?? 'released',
+    ...placeOf(ref.value),
+    method: ref.method,
+    holders,
+  });
+  for (const { ref, holders } of session.loans.entries()) found.add(() => row(ref, [...holders]));
+  // Values that were put and that nobody else holds.
+  for (const ref of session.store?.refs() ?? []) if (!session.isLent(ref.id)) found.add(() => row(ref, []));
   return found.result();
 }
 
+const places = { memory: 'shared', disk: 'spilled', process: 'heap' } as const;
+
+function placeOf(value: unknown): Pick<ObjectState, 'bytes' | 'place' | 'pins'> {
+  if (!(value instanceof Encoded)) return { bytes: sizeOf(value), place: 'heap', pins: 0 };
+  const { bytes, place, pins } = storedAs(value);
+  return { bytes, place: places[place], pins };
+}
+
 function sizeOf(value: unknown): number {
-  if (value instanceof Encoded) return value.header.byteLength + value.sections.byteLength;
   return ArrayBuffer.isView(value) || value instanceof ArrayBuffer ? value.byteLength : -1;
 }

@@ -1,7 +1,9 @@
 // One channel between two workers: messages of one event-loop turn leave in one frame, answers come back to the calls that wait for
 // them. Knows nothing of actors; what a message means is the handler's affair.
 import { performance } from 'node:perf_hooks';
+import { newBlockChannel } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
+import { blockPool } from './blocks.ts';
 import { Decoder, Encoder, type HeaderSink } from './codec.ts';
 import { FrameReader, PREFIX_BYTES, writePrefix } from './frame.ts';
 import { EMPTY } from './sections.ts';
@@ -37,6 +39,8 @@ export class Channel implements HeaderSink {
   #transport: Transport;
   #handler: ChannelHandler;
   #encoder: Encoder;
+  /** Number of this channel for blocks of shared memory; 0: everything goes in the frames. */
+  readonly #blocks: number;
   #decoder = new Decoder();
   #reader: FrameReader;
   /** Prefix and messages of the frame being built. */
@@ -54,7 +58,8 @@ export class Channel implements HeaderSink {
     this.peer = peer;
     this.#transport = transport;
     this.#handler = handler;
-    this.#encoder = new Encoder(!transport.handsOver);
+    this.#blocks = blockPool() === undefined ? 0 : newBlockChannel();
+    this.#encoder = new Encoder(!transport.handsOver, this.#blocks);
     this.#reader = new FrameReader((messages, sections, fresh) => this.#frame(messages, sections, fresh));
   }
 
@@ -80,16 +85,16 @@ export class Channel implements HeaderSink {
   /** Encodes now (later changes of the value are not sent) and sends at the end of the turn. Answers the encoded bytes. */
   send(message: unknown[]): number {
     if (this.closed) return 0;
-    const before = this.#end + this.#encoder.sections.bytes;
-    this.#encoder.encode(message, this);
-    const size = this.#end + this.#encoder.sections.bytes;
-    if (size > EARLY_FLUSH) this.flush();
+    const before = this.#end;
+    const sectionBytes = this.#encoder.encode(message, this);
+    const headerBytes = this.#end - before;
+    if (this.#end + Math.max(sectionBytes, this.#encoder.sections.bytes) > EARLY_FLUSH) this.flush();
     else if (!this.#scheduled) {
       this.#scheduled = true;
       // After all microtasks of this turn, before the loop goes on: a microtask that asks for the next tick.
       queueMicrotask(this.#flushLater);
     }
-    return size - before;
+    return headerBytes + sectionBytes;
   }
 
   append(source: Buffer, start: number, end: number): void {
@@ -112,7 +117,7 @@ export class Channel implements HeaderSink {
     if (this.#end === PREFIX_BYTES || this.closed) return;
     const sectionBytes = this.#encoder.sections.bytes;
     writePrefix(this.#block, this.#end - PREFIX_BYTES, sectionBytes, this.#encoder.fresh);
-    this.#encoder.fresh = false;
+    this.#encoder.frameEnded();
     const first = this.#block.subarray(0, this.#end);
     const chunks = sectionBytes > 0 ? [first, ...this.#encoder.sections.take()] : [first];
     this.#end = PREFIX_BYTES;
@@ -143,6 +148,7 @@ export class Channel implements HeaderSink {
     if (this.closed) return;
     this.closed = true;
     this.#block = EMPTY;
+    if (this.#blocks !== 0) blockPool()?.channelGone(this.#blocks);
     this.#handler.onClose(this, this.#error);
   }
 }

@@ -1,6 +1,9 @@
 // Bytes between workers: codec, frames, channels and what carries them.
+
+export { blockPool, isShortage, SHARED_BYTES, shareBlocks, unshareBlocks, viewToFill } from './blocks.ts';
 export { Channel, type ChannelHandler, type Transport } from './channel.ts';
-export { decodeAlone, Encoded, encodeAlone, registerWireClass } from './codec.ts';
+export { registerWireClass } from './codec.ts';
+export { decodeAlone, decodeShared, Encoded, encodeAlone } from './encoded.ts';
 export { decodeError, type ErrorData, encodeError } from './errors.ts';
 export { type FrameLimits, FrameReader, frameLimits, PREFIX_BYTES, writePrefix } from './frame.ts';
 export { loopback } from './loopback.ts';

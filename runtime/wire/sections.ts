@@ -1,14 +1,25 @@
-// Collects the raw bytes of typed arrays for one frame, each at a multiple of 8 bytes from the start, copied when they are appended:
-// what a caller changes later is not what is sent.
+// Collects the raw bytes of typed arrays. Those of one message lie together, each at a multiple of 8 bytes (large ones of 64) from the
+// message's start; they are copied before the message's encoding returns: what a caller changes later is not what is sent. Small messages
+// go in line, in the frame after its messages; large ones through a block of shared memory.
+import type { SharedBlock } from '../../kernels/index.ts';
+import { RuntimeFailure } from '../api/errors.ts';
+import { blockPool, isShortage, SHARED_BYTES } from './blocks.ts';
 
-const BLOCK = 64 * 1024;
+const RUN = 64 * 1024;
+/** Smaller arrays are gathered in runs as they come; larger ones are copied once, to where they go. */
+const GATHERED = 4096;
 export const EMPTY: Buffer = Buffer.alloc(0);
+/** The wire's offsets are 32 bits, in units of 8 bytes. */
+const MOST = 2 ** 35 - 8;
+const MOST_IN_LINE = 2 ** 32 - 8;
+/** An array of the receiver cannot be larger. */
+const MOST_ONE = 2 ** 32;
 
 /**
  * Large blocks that were sent come back for the next: touching fresh pages costs more than the copy itself. Sizes are powers of two.
  * One pool for each thread.
  */
-class BlockPool {
+class ScratchPool {
   #free = new Map<number, Buffer[]>();
   #held = 0;
 
@@ -31,75 +42,141 @@ class BlockPool {
 const POOLED_BYTES = 128 * 2 ** 20;
 /** Above this a power of two would waste too much. */
 const LARGEST_POOLED = 64 * 2 ** 20;
-const pool = new BlockPool();
+const scratch = new ScratchPool();
+
+const roundUp = (bytes: number, unit: number): number => Math.ceil(bytes / unit) * unit;
 
 export class SectionWriter {
   readonly #pooling: boolean;
+  /** Number of the way that messages travel on, for blocks; 0: nothing is shared. */
+  readonly channel: number;
   #pooled: Buffer[] = [];
-  /** Finished blocks, in order; each length is a multiple of 8. */
-  #parts: Buffer[] = [];
-  #block: Buffer = EMPTY;
-  #used = 0;
-  /** Total so far, a multiple of 8. */
+  /** In-line bytes of finished messages, a multiple of 8. */
   bytes = 0;
+  #parts: Buffer[] = [];
+  // Of the message under way: pieces in order, and where each starts.
+  #pieces: Uint8Array[] = [];
+  #starts: number[] = [];
+  #size = 0;
+  #run: Buffer = EMPTY;
+  #runStart = 0;
+  #runUsed = 0;
+  /** The last piece is the run that can still grow. */
+  #open = false;
+  /** Blocks that the message names: of arrays made in shared memory, of encoded values. */
+  blocks: SharedBlock[] = [];
 
   /** `pooling`: take() is followed by a call of what takePooled() answers, once the bytes are sent. */
-  constructor(pooling = false) {
+  constructor(pooling = false, channel = 0) {
     this.#pooling = pooling;
+    this.channel = channel;
   }
 
-  /** Answers the offset of the copy. */
+  get shares(): boolean {
+    return this.channel !== 0;
+  }
+
+  /** Answers where its copy will be, from the start of the frame's sections as if the message were in line. */
   append(data: Uint8Array): number {
-    const offset = this.bytes;
-    const padded = (data.length + 7) & ~7;
-    const room = data.length >= 2 ** 31 - 8 ? Math.ceil(data.length / 8) * 8 : padded;
-    if (room >= BLOCK) {
-      this.#closeBlock();
-      let own: Buffer;
-      if (this.#pooling && room <= LARGEST_POOLED) {
-        const block = pool.take(room);
-        this.#pooled.push(block);
-        own = block.subarray(0, room);
-      } else own = Buffer.allocUnsafeSlow(room);
-      own.set(data, 0);
-      own.fill(0, data.length);
-      this.#parts.push(own);
-    } else {
-      if (this.#used + room > this.#block.length) {
-        this.#closeBlock();
-        this.#block = Buffer.allocUnsafeSlow(BLOCK);
-      }
-      this.#block.set(data, this.#used);
-      for (let i = this.#used + data.length; i < this.#used + room; i++) this.#block[i] = 0;
-      this.#used += room;
+    const { length } = data;
+    if (length > MOST_ONE) throw tooLarge(`an array of ${length} bytes cannot be sent: the limit is 4 GiB; send it in parts`);
+    const start = length >= GATHERED ? roundUp(this.#size, 64) : this.#size;
+    const size = start + roundUp(length, 8);
+    if (this.bytes + size > MOST) throw tooLarge(`arrays of ${size} bytes in one message: the limit is 32 GiB; send them in parts`);
+    if (length < GATHERED) this.#gather(data);
+    else {
+      this.#pieces.push(data);
+      this.#starts.push(start);
+      this.#open = false;
     }
-    this.bytes += room;
-    return offset;
+    this.#size = size;
+    return this.bytes + start;
   }
 
-  #closeBlock(): void {
-    if (this.#used === 0) return;
-    this.#parts.push(this.#block.subarray(0, this.#used));
-    this.#block = this.#block.subarray(this.#used); // the rest of the block serves the next frame
-    this.#used = 0;
+  #gather(data: Uint8Array): void {
+    const room = (data.length + 7) & ~7;
+    if (this.#runUsed + room > this.#run.length) {
+      this.#run = Buffer.allocUnsafeSlow(RUN);
+      this.#runStart = this.#runUsed = 0;
+      this.#open = false;
+    }
+    if (!this.#open) {
+      this.#runStart = this.#runUsed;
+      this.#pieces.push(EMPTY);
+      this.#starts.push(this.#size);
+      this.#open = true;
+    }
+    this.#run.set(data, this.#runUsed);
+    for (let i = this.#runUsed + data.length; i < this.#runUsed + room; i++) this.#run[i] = 0;
+    this.#runUsed += room;
+    this.#pieces[this.#pieces.length - 1] = this.#run.subarray(this.#runStart, this.#runUsed);
   }
 
-  /** Forgets what was appended since `bytes` was `mark`. */
-  truncate(mark: number): void {
-    this.#closeBlock();
-    while (this.bytes > mark) {
-      const last = this.#parts.pop()!;
-      this.bytes -= last.length;
-      if (this.bytes < mark) {
-        this.#parts.push(last.subarray(0, mark - this.bytes));
-        this.bytes = mark;
-      }
+  /** Bytes of the message under way. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Ends the message: its bytes are copied to where they go. Answers the descriptor of its block, or undefined when it is in line. */
+  finish(): Uint8Array | undefined {
+    let descriptor: Uint8Array | undefined;
+    if (this.#size >= SHARED_BYTES && this.shares) descriptor = this.#share();
+    if (descriptor === undefined && this.#size > 0) this.#inLine();
+    for (const block of this.blocks) block.sent(this.channel);
+    this.abandon();
+    return descriptor;
+  }
+
+  #share(): Uint8Array | undefined {
+    try {
+      return blockPool()?.send(this.#size, this.#starts, this.#pieces, this.channel);
+    } catch (error) {
+      if (isShortage(error)) return undefined;
+      throw error;
     }
   }
 
-  /** Hands over everything and starts anew. */
+  #inLine(): void {
+    if (this.bytes + this.#size > MOST_IN_LINE)
+      throw tooLarge(`${this.#size} bytes in one message need shared memory, of which there is not enough: send them in parts`);
+    let at = 0;
+    for (let i = 0; i < this.#pieces.length; i++) {
+      const piece = this.#pieces[i]!;
+      const start = this.#starts[i]!;
+      if (start > at) this.#parts.push(Buffer.alloc(start - at));
+      const room = roundUp(piece.length, 8);
+      at = start + room;
+      if (piece.buffer === this.#run.buffer || piece.length < GATHERED) this.#parts.push(piece as Buffer);
+      else this.#parts.push(this.#copy(piece, room));
+    }
+    this.bytes += this.#size;
+  }
+
+  #copy(piece: Uint8Array, room: number): Buffer {
+    let own: Buffer;
+    if (this.#pooling && room >= RUN && room <= LARGEST_POOLED) {
+      const block = scratch.take(room);
+      this.#pooled.push(block);
+      own = block.subarray(0, room);
+    } else own = Buffer.allocUnsafeSlow(room);
+    own.set(piece, 0);
+    own.fill(0, piece.length);
+    return own;
+  }
+
+  /** Forgets the message under way. */
+  abandon(): void {
+    this.#size = 0;
+    this.#open = false;
+    if (this.#pieces.length > 0) {
+      this.#pieces = [];
+      this.#starts = [];
+    }
+    if (this.blocks.length > 0) this.blocks = [];
+  }
+
+  /** Hands over what is in line, and starts anew. */
   take(): Buffer[] {
-    this.#closeBlock();
     const parts = this.#parts;
     this.#parts = [];
     this.bytes = 0;
@@ -112,19 +189,35 @@ export class SectionWriter {
     if (blocks.length === 0) return undefined;
     this.#pooled = [];
     return () => {
-      for (const block of blocks) pool.give(block);
+      for (const block of blocks) scratch.give(block);
     };
   }
 
-  concatenated(): Uint8Array {
-    const parts = this.take();
-    if (parts.length === 1) return parts[0]!;
-    const all = Buffer.allocUnsafeSlow(parts.reduce((sum, part) => sum + part.length, 0));
-    let at = 0;
-    for (const part of parts) {
-      all.set(part, at);
-      at += part.length;
-    }
-    return all;
+  /** The message under way, to be placed by whoever keeps it. */
+  takeMessage(): { size: number; pieces: Uint8Array[]; starts: number[]; blocks: SharedBlock[] } {
+    const message = { size: this.#size, pieces: this.#pieces, starts: this.#starts, blocks: this.blocks };
+    this.#pieces = [];
+    this.#starts = [];
+    this.blocks = [];
+    this.abandon();
+    return message;
   }
+}
+
+function tooLarge(message: string): RuntimeFailure {
+  return new RuntimeFailure('SINKFLEX_NOT_SERIALIZABLE', message);
+}
+
+/** Pieces laid out in one array. */
+export function laidOut(size: number, pieces: Uint8Array[], starts: number[]): Uint8Array {
+  if (size > MOST_ONE) throw tooLarge(`a value of ${size} bytes needs shared memory, of which there is not enough`);
+  const all = Buffer.allocUnsafeSlow(size);
+  let at = 0;
+  pieces.forEach((piece, i) => {
+    all.fill(0, at, starts[i]!);
+    all.set(piece, starts[i]!);
+    at = starts[i]! + piece.length;
+  });
+  all.fill(0, at);
+  return all;
 }

@@ -3,13 +3,13 @@
 import { performance } from 'node:perf_hooks';
 import type { SinkflexError } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
-import { RELEASED, type Ref, VALUE } from '../objects/index.ts';
-import { Channel, type ChannelHandler, decodeError, type ErrorData, encodeError, type Transport } from '../wire/index.ts';
+import { RELEASED, Ref, VALUE } from '../objects/index.ts';
+import { Channel, type ChannelHandler, decodeError, Encoded, type ErrorData, encodeError, type Transport } from '../wire/index.ts';
 import type { ActorClient } from './client.ts';
 import { currentSentRecorder } from './counters.ts';
 import type { InboundCall } from './inbound-call.ts';
 import type { Lane } from './lane.ts';
-import { ABORT, ACKNOWLEDGE, AGREE, ANSWER, BORROW, BYE, CALL, CREDIT, FAILURE, FETCH, GIVE_BACK, ITEM, RELAY } from './protocol.ts';
+import { ABORT, ACKNOWLEDGE, AGREE, ANSWER, BORROW, BYE, CALL, CREDIT, FAILURE, FETCH, GIVE_BACK, ITEM, PEEK, RELAY } from './protocol.ts';
 import { actorScope } from './scope.ts';
 import { collectRefs, enter, type Session } from './session.ts';
 import type { IncomingStream } from './stream.ts';
@@ -114,6 +114,15 @@ export class Connection implements ChannelHandler {
     this.send([FETCH, call, id]);
   }
 
+  /** Calls back when the owner has a value or an error under that number, or is gone. */
+  peek(id: number, settled: () => void): void {
+    const probe = new Ref();
+    probe.whenSettled(settled);
+    const call = this.#next++;
+    this.#pending.set(call, probe);
+    this.send([PEEK, call, id]);
+  }
+
   abort(ref: Ref): void {
     if (this.#pending.get(ref.callId) === ref) this.send([ABORT, ref.callId, (ref.client as ActorClient).target]);
   }
@@ -194,6 +203,13 @@ export class Connection implements ChannelHandler {
       case FETCH:
         this.#lendValue(call, message[2]);
         return;
+      case PEEK: {
+        const ref = typeof message[2] === 'number' ? this.session.loans.get(message[2]) : undefined;
+        const there = (): void => this.answer(call, undefined);
+        if (ref === undefined) there();
+        else ref.whenSettled(there);
+        return;
+      }
       case GIVE_BACK:
         this.session.loans.change(call, this.peer, -1);
         return;
@@ -241,11 +257,27 @@ export class Connection implements ChannelHandler {
     }
     ref.whenSettled(() => {
       if (this.closed) return;
-      if (ref.state === VALUE) this.answer(call, ref.value);
+      if (ref.state === VALUE) this.#lendTo(call, ref.value);
       else if (ref.state === RELEASED)
         this.fail(call, new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', 'the owner of the ref has released it'));
       else this.fail(call, ref.value);
     });
+  }
+
+  #lendTo(call: number, value: unknown): void {
+    if (!(value instanceof Encoded)) {
+      this.answer(call, value);
+      return;
+    }
+    if (value.away !== undefined) {
+      value.away.restoreLater().then(
+        () => this.#lendTo(call, value),
+        (error) => this.fail(call, error),
+      );
+      return;
+    }
+    this.answer(call, value);
+    for (const ref of value.refs as Ref[]) this.session.lend(ref, this.peer);
   }
 
   onClose(_channel: Channel, error: Error | undefined): void {

@@ -30,3 +30,5 @@ export const BYE = 10;
 export const AGREE = 11;
 /** [RELAY, worker, bytes | null]: a frame for, or from, another worker, by way of the relay; null: the end of that channel */
 export const RELAY = 12;
+/** [PEEK, call, ref]: answered with nothing when the receiver has the value of its ref, or its error */
+export const PEEK = 13;

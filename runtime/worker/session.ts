@@ -3,7 +3,7 @@
 import { performance } from 'node:perf_hooks';
 import { ActorDiedError, type Death, RuntimeFailure } from '../api/errors.ts';
 import type { Ask, FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
-import { type Keeper, Loans, Ref } from '../objects/index.ts';
+import { isPlaceOfValue, type Keeper, Loans, ObjectStore, Ref } from '../objects/index.ts';
 import { type Broker, decodeError, LocalNetwork, type Network, registerWireClass } from '../wire/index.ts';
 import { type ChannelOptions, Channels, channelDefaults } from './channels.ts';
 import { ActorClient } from './client.ts';
@@ -20,7 +20,7 @@ export interface AgentLink {
   send(message: ToAgent): void;
 }
 
-export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'noRelay'>;
+export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'noRelay' | 'store'>;
 
 const KEPT_ENDS = 1000;
 
@@ -68,6 +68,8 @@ export class Session implements Keeper {
   /** For what should not happen to many at the same moment. */
   readonly random: () => number;
   readonly loans = new Loans();
+  /** Where large values are; undefined: in this process. */
+  readonly store: ObjectStore | undefined;
   readonly hosts = new Map<number, ActorHost>();
   /** How actors that this worker hosted last ended, for calls that come too late. */
   readonly #ended = new Map<number, { name: string; death: Death }>();
@@ -100,6 +102,7 @@ export class Session implements Keeper {
     this.link = link;
     this.random = random;
     this.maxInFlightBytes = birth.maxInFlightBytes;
+    if (birth.store !== undefined) this.store = new ObjectStore(birth.store, birth.worker);
     const most = birth.noRelay ? Number.POSITIVE_INFINITY : channelDefaults.most;
     this.channels = new Channels(this, network, { ...channelDefaults, most, ...channels });
     current = this;
@@ -119,6 +122,7 @@ export class Session implements Keeper {
     for (const client of this.#clients.held()) client.shutDown(error);
     for (const { reject } of this.#asked.values()) reject(error);
     this.#asked.clear();
+    this.store?.close();
     if (current === this) current = undefined;
   }
 
@@ -283,6 +287,12 @@ export class Session implements Keeper {
     return this.#losses.get(owner) ?? 0;
   }
 
+  peek(ref: Ref, settled: () => void): void {
+    const { owner, id } = ref.borrowed!;
+    // An owner that is gone will not settle it in any other way.
+    this.connectionTo(owner).then((connection) => connection.peek(id, settled), settled);
+  }
+
   giveBack(owner: number, id: number, epoch: number): void {
     if (epoch === this.epoch(owner)) this.#tell(owner, [GIVE_BACK, id]);
   }
@@ -307,12 +317,12 @@ registerWireClass(
   Ref,
   (ref) => {
     lent?.push(ref);
-    return ref.borrowed === undefined
-      ? [session().worker, session().loans.register(ref, session())]
-      : [ref.borrowed.owner, ref.borrowed.id];
+    const { borrowed, sharedAt } = ref;
+    const name = borrowed === undefined ? [session().worker, session().loans.register(ref, session())] : [borrowed.owner, borrowed.id];
+    return sharedAt === undefined ? name : [...name, sharedAt.headerBytes, sharedAt.descriptor];
   },
   (data) => {
-    const [owner, id] = Array.isArray(data) ? (data as unknown[]) : [];
+    const [owner, id, headerBytes, descriptor] = Array.isArray(data) ? (data as unknown[]) : [];
     if (typeof owner !== 'number' || typeof id !== 'number')
       throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a ref that is none');
     const here = session();
@@ -320,6 +330,13 @@ registerWireClass(
       const own = here.loans.get(id);
       if (own !== undefined) return own;
     }
-    return new Ref({ keeper: here, owner, id, epoch: here.epoch(owner) });
+    const place = { headerBytes, descriptor };
+    return new Ref({
+      keeper: here,
+      owner,
+      id,
+      epoch: here.epoch(owner),
+      ...(isPlaceOfValue(place) ? { sharedAt: { ...place, descriptor: place.descriptor.slice() } } : {}),
+    });
   },
 );

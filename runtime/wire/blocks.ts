@@ -1,0 +1,73 @@
+// Which shared memory the large parts of messages of this thread go through, if any, and the arrays that were made in it. Descriptors of
+// blocks are 40 opaque bytes that any process of the host opens.
+import { BlockPool, isSinkflexError, type SharedBlock, type SharedMemoryAddress } from '../../kernels/index.ts';
+
+/** Sections of a message that are smaller together go in the frame. */
+export const SHARED_BYTES = 64 * 1024;
+export const DESCRIPTOR_BYTES = 40;
+
+/** Bytes of the content. */
+export function contentBytes(descriptor: Uint8Array): number {
+  return Number(new DataView(descriptor.buffer, descriptor.byteOffset, DESCRIPTOR_BYTES).getBigUint64(32, true));
+}
+
+const TRIM_MS = 1000;
+
+let pool: BlockPool | undefined;
+let timer: NodeJS.Timeout | undefined;
+let onTick = (): void => {};
+
+/** Large parts go through shared memory of the account from now on; answers the pool. `tick` is called now and then while there are blocks. */
+export function shareBlocks(account: SharedMemoryAddress, tick: () => void): BlockPool {
+  pool = new BlockPool(account);
+  onTick = tick;
+  return pool;
+}
+
+/** From now on they go in the frames. Blocks that readers have stay with them. */
+export function unshareBlocks(): void {
+  clearInterval(timer);
+  timer = undefined;
+  pool?.leave();
+  pool = undefined;
+}
+
+export function blockPool(): BlockPool | undefined {
+  if (pool !== undefined && timer === undefined) {
+    const own = pool;
+    timer = setInterval(() => {
+      own.trim();
+      onTick();
+      if (own.stats().blocks > 0) return;
+      clearInterval(timer);
+      timer = undefined;
+    }, TRIM_MS);
+    timer.unref();
+  }
+  return pool;
+}
+
+/** There is another way than shared memory: the store is full, or the process has no descriptors or mappings left. */
+export function isShortage(error: unknown): boolean {
+  return (
+    isSinkflexError(error) &&
+    (error.code === 'SINKFLEX_OBJECT_STORE_FULL' || error.code === 'SINKFLEX_MEMORY_SHORT' || error.code === 'SINKFLEX_OS_FAILED')
+  );
+}
+
+/** Blocks of arrays that were made in shared memory. */
+const made = new WeakMap<ArrayBufferLike, SharedBlock>();
+
+/** An array's memory in the block: its content is written in place. */
+export function viewToFill(block: SharedBlock): ArrayBuffer {
+  const buffer = block.view();
+  made.set(buffer, block);
+  return buffer;
+}
+
+/** The block that the array was made in, if it was: its content is fixed from now on, whatever is written here. */
+export function sealedBlockOf(buffer: ArrayBufferLike): SharedBlock | undefined {
+  const block = made.get(buffer);
+  block?.seal();
+  return block;
+}
