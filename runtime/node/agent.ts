@@ -99,6 +99,7 @@ export class Agent {
       ended: [...this.#ends.values()],
       bundles: this.#bundles.list(),
     });
+    for (const hosted of this.#hosted.values()) this.#sayHealth(hosted);
     this.#directory.again();
   }
 
@@ -229,6 +230,12 @@ export class Agent {
 
   #sayHosted(hosted: HostedRecord): void {
     this.#head.send({ t: 'hosted', ...asHosted(hosted) });
+    this.#sayHealth(hosted);
+  }
+
+  /** Until it says otherwise the head takes it to be well. */
+  #sayHealth({ spec, incarnation, worker: { health } }: HostedRecord): void {
+    if (health !== 'ok') this.#head.send({ t: 'health', actor: spec.actor, incarnation, health });
   }
 
   #sayDied(died: Died): void {
