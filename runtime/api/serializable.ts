@@ -8,7 +8,7 @@ export interface CannotBeSent<Why extends string> {
   readonly [why]: Why;
 }
 
-type Primitive = string | number | bigint | boolean | null | undefined | void;
+type Primitive = string | number | bigint | boolean | null | undefined;
 /** Objects with methods that travel all the same. */
 type Known = AnyHandle | ObjectRef<unknown> | ArrayBufferView | ArrayBuffer | Date | Error;
 type Bound = Promise<unknown> | WeakMap<WeakKey, unknown> | WeakSet<WeakKey> | WeakRef<WeakKey> | RegExp | AbortSignal | AbortController;

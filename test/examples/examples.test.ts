@@ -14,7 +14,9 @@ const examples: Record<string, RegExp> = {
   actors: /^5 7 12\n\[ \[ 'the', 4 \], \[ 'dock', 2 \] \]\n$/,
   attention: /head 0: .* together 1\.000\nhead 1: .* together 1\.000\nd\(sum of out\)\/d\(sink\): -[\d.]+, -[\d.]+\n$/,
   environment: /^problems: \[\]\n40 steps: 0\.\d\d -> 0\.[4-9]\d, /,
+  patterns: /^1 4 9 16 25\n5050\n3 3 3\nActorDiedError\nincarnations 2 2 2\n$/,
   restart: /alive, incarnation 1[\s\S]*SINKFLEX_ACTOR_DIED SIGKILL may have run: true[\s\S]*incarnation 1 -> 2, another process: true/,
+  tasks: /^2 3 5 7 11 13 17 19\n9592\nattempt 2\ntask primes\(\) was aborted; it may have run\n1 2 4 8 16 32 64 128 256 512\n$/,
   train: /^start [\s\S]*\ngrpo [\d.]+ s\n[\s\S]* -> [\d.]+ .*-tiny\n$/,
   weights: /version: 0[\s\S]*version: 1[\s\S]*log-probability -[\d.]+ -> -[\d.]+\n$/,
 };

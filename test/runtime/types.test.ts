@@ -110,6 +110,7 @@ export function definitions(): void {
 const double = defineTask(import.meta.url, 'double', async (value: number, tags: Set<string>): Promise<number> => value * tags.size);
 const walk = defineTask(import.meta.url, 'walk', function* (root: { visit: () => void }): Generator<string, void> {
   root.visit();
+  yield 'visited';
 });
 
 export function handles(model: ActorHandle<typeof ModelActor>): void {
