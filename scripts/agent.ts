@@ -13,6 +13,7 @@ interface Flags {
   label: Record<string, string>;
   sharedWorkers?: number;
   drainMs: number;
+  timeline?: boolean;
   json?: boolean;
 }
 
@@ -44,6 +45,7 @@ export function agentCommand(): Command {
     .option('--label <name=value>', 'a label of this node (repeatable)', pair, {})
     .option('--shared-workers <n>', "processes for actors with isolation 'shared'", amount)
     .option('--drain-ms <ms>', 'time for actors to move when the node is drained', amount, 30_000)
+    .option('--timeline', 'record calls, for sinkflex timeline')
     .option('--json', 'say what it is as one JSON object')
     .action(async (o: Flags) => {
       const { join: address, node, cpus, gpus, memory, sharedWorkers } = o;
@@ -52,6 +54,7 @@ export function agentCommand(): Command {
         address,
         labels: o.label,
         resources,
+        timeline: o.timeline === true,
         ...(node === undefined ? {} : { node }),
         ...(cpus === undefined ? {} : { cpus }),
         ...(gpus === undefined ? {} : { gpus }),

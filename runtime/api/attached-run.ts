@@ -4,7 +4,7 @@ import { os } from '../../kernels/index.ts';
 import type { FromAgent, FromHead, ToAgent } from '../control/index.ts';
 import { Directory, Guests, HeadConnection, readToken, type Subscriber, WorkerNumbers } from '../node/index.ts';
 import { makeHostStore } from '../objects/index.ts';
-import { answer, replyTo, stopWatchingLoop, watchLoop } from '../observe/worker-state.ts';
+import { answer, record, replyTo, stopRecording, stopWatchingLoop, watchLoop } from '../observe/worker-state.ts';
 import { Session } from '../worker/index.ts';
 import { ActorMirror } from './actor-mirror.ts';
 import { RuntimeFailure } from './errors.ts';
@@ -114,6 +114,7 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
   const self = { worker, send: (message: FromAgent) => own.onAgent(message) };
   session = own;
   watchLoop();
+  if (checked.timeline) record();
   return {
     session: own,
     folder,
@@ -133,6 +134,7 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
         clearTimeout(late);
       } finally {
         stopWatchingLoop();
+        stopRecording();
         own.close();
         store.close();
         connection.close();

@@ -30,6 +30,8 @@ export interface AgentOptions extends ResourceOptions {
   labels?: Record<string, string>;
   /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
   sharedWorkers?: number;
+  /** Workers of this node record calls, as with init({ timeline: true }). */
+  timeline?: boolean;
   /** Where lines that actors write go; default this process's stderr with a `[name pid]` prefix. */
   onOutput?: (line: ActorOutput) => void;
 }
@@ -73,12 +75,13 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
  * await node.ended;
  */
 export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
-  const { address, node, labels, sharedWorkers, onOutput = toStderr } = options;
+  const { address, node, labels, sharedWorkers, timeline = false, onOutput = toStderr } = options;
   const { joinHead: join } = await import('../node/index.ts');
   const agent: JoinedAgent = await join({
     folder: resolve(address),
     total: checkTotal(options),
     onOutput,
+    timeline,
     ...(node === undefined ? {} : { node }),
     ...(labels === undefined ? {} : { labels }),
     ...(sharedWorkers === undefined ? {} : { sharedWorkers }),

@@ -31,6 +31,8 @@ export interface JoinOptions {
   objectStoreMemory?: number;
   /** Where values go that have no room in memory; default its own folder. */
   spillFolder?: string;
+  /** Workers record calls. */
+  timeline?: boolean;
   onOutput: (line: ActorOutput) => void;
   patienceMs?: number;
 }
@@ -92,6 +94,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       maxInFlightBytes: options.maxInFlightBytes ?? 2 ** 30,
       store: store.birth,
       warmWorkers: {},
+      timeline: options.timeline === true,
       onOutput(line) {
         logs.write(line);
         options.onOutput(line);

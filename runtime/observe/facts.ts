@@ -53,6 +53,7 @@ export interface ObjectInfo {
   owner: string;
   pid: number | undefined;
   bytes?: number;
+  /** `heap`: in its owner. `shared`: shared memory. `spilled`: on disk. */
   place: 'heap' | 'shared' | 'spilled';
   /** Views of it that readers have mapped. */
   pins: number;
