@@ -53,6 +53,7 @@ const columns: { [K in Kind]: Column<Item<K>>[] } = {
     { title: 'state', cell: ({ state }) => state },
     { title: 'size', cell: (object) => optional(object.bytes, bytes), right: true },
     { title: 'place', cell: ({ place }) => place },
+    { title: 'readers', cell: ({ pins }) => thousands(pins), right: true },
     { title: 'owner', cell: ({ owner }) => owner },
     { title: 'from', cell: ({ origin }) => origin },
     { title: 'held by', cell: ({ holders }) => holders.map(({ name, times }) => (times === 1 ? name : `${name} x${times}`)).join(', ') },
