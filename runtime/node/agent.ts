@@ -18,10 +18,10 @@ import { MemoryGroups } from './memory-limit.ts';
 import { WorkerPool } from './pool.ts';
 import type { PooledWorker } from './pooled-worker.ts';
 import { Questions } from './questions.ts';
-import { asHosted, type HostedRecord, type WorkerInfo, type WorkerRecord, workerInfo } from './records.ts';
+import { asHosted, endOf, type HostedRecord, type WorkerInfo, type WorkerRecord, workerInfo } from './records.ts';
 import { warnOfHealth } from './warnings.ts';
 import { WorkerNumbers } from './worker-numbers.ts';
-import { workerRequest } from './worker-request.ts';
+import { birthOf, workerRequest } from './worker-request.ts';
 
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 export const HARD_AFTER_MS = 250;
@@ -262,20 +262,8 @@ export class Agent {
     clearTimeout(hosted.timer);
     worker.hosted.delete(hosted);
     if (this.#hosted.get(spec.actor) === hosted) this.#hosted.delete(spec.actor);
-    const because = ending?.error ?? cause;
-    this.#sayDied({
-      t: 'died',
-      actor: spec.actor,
-      incarnation,
-      end: {
-        ...(end.exitCode === undefined ? {} : { exitCode: end.exitCode }),
-        ...(end.signal === undefined ? {} : { signal: end.signal }),
-        ...(end.outOfMemory === undefined ? {} : { outOfMemory: end.outOfMemory }),
-        lastStderr: [...end.lastStderr],
-        constructorFailed: ending?.reason === 'constructor',
-        ...(because === undefined ? {} : { cause: because }),
-      },
-    });
+    this.#sayDied({ t: 'died', actor: spec.actor, incarnation, end: endOf(ending, end, cause) });
+    if (this.#hosted.size === 0) this.#onIdle?.();
   }
 
   // --- workers
@@ -288,18 +276,7 @@ export class Agent {
 
   #newWorker(spec: ActorSpec): WorkerRecord {
     const number = this.#numbers.next();
-    const { folder, token, maxInFlightBytes, store, onOutput } = this.#options;
-    const birth = {
-      worker: number,
-      folder,
-      token: new Uint8Array(token),
-      agentPid: process.pid,
-      isolation: spec.isolation,
-      maxInFlightBytes,
-      timeline: this.#options.timeline === true,
-      ...(this.#options.ownFolder === undefined ? {} : { noRelay: true }),
-      ...(store === undefined ? {} : { store }),
-    };
+    const { onOutput } = this.#options;
     const name = spec.isolation === 'shared' ? `shared-${number}` : spec.name;
     const record: WorkerRecord = {
       worker: number,
@@ -310,7 +287,7 @@ export class Agent {
       carrier: undefined as unknown as PooledWorker,
       send: (message: FromAgent) => record.carrier.send(message),
     };
-    const request = workerRequest(spec, birth, name);
+    const request = workerRequest(spec, birthOf(this.#options, number, spec.isolation), name);
     const events = {
       onMessage: (message: ToAgent) => this.receive(message, record),
       onLine: (stream: 'stdout' | 'stderr', line: string) => onOutput({ name, pid: record.carrier.pid ?? -1, stream, line }),
@@ -348,7 +325,6 @@ export class Agent {
     const cause = worker.fatal?.error ?? (end.error === undefined ? undefined : encodeError(end.error));
     for (const hosted of [...worker.hosted]) this.#ended(hosted, end, cause);
     if (this.#workers.size === 0) this.#onEmpty?.();
-    if (this.#hosted.size === 0) this.#onIdle?.();
   }
 
   // --- for those who look

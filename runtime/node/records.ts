@@ -1,6 +1,6 @@
 // What an agent keeps of the incarnations that it hosts, and of its workers.
-import type { ActorSpec, Hosted, ToAgent } from '../control/index.ts';
-import type { Health } from './carrier.ts';
+import type { ActorSpec, EndData, Hosted, ToAgent } from '../control/index.ts';
+import type { Health, WorkerEnd } from './carrier.ts';
 import type { Subscriber } from './directory.ts';
 import type { PooledWorker } from './pooled-worker.ts';
 
@@ -44,4 +44,17 @@ export interface HostedRecord {
 
 export function asHosted({ spec, incarnation, worker, started }: HostedRecord): Hosted {
   return { actor: spec.actor, incarnation, worker: worker.worker, pid: worker.carrier.pid, started };
+}
+
+/** What the head hears of an end. */
+export function endOf(ending: HostedRecord['ending'], end: WorkerEnd, cause: EndData['cause']): EndData {
+  const because = ending?.error ?? cause;
+  return {
+    ...(end.exitCode === undefined ? {} : { exitCode: end.exitCode }),
+    ...(end.signal === undefined ? {} : { signal: end.signal }),
+    ...(end.outOfMemory === undefined ? {} : { outOfMemory: end.outOfMemory }),
+    lastStderr: [...end.lastStderr],
+    constructorFailed: ending?.reason === 'constructor',
+    ...(because === undefined ? {} : { cause: because }),
+  };
 }

@@ -1,5 +1,6 @@
 // The worker that an actor asks for.
 import type { ActorSpec, WorkerBirth } from '../control/index.ts';
+import type { AgentOptions } from './agent.ts';
 import type { WorkerRequest } from './carrier.ts';
 
 /** Environment and limits are those of a process of its own; threads and shared workers are as the agent is. */
@@ -14,5 +15,21 @@ export function workerRequest(spec: ActorSpec, birth: WorkerBirth, name: string)
     module: spec.module,
     memory: alone ? (spec.request.resources.memory ?? 0) : 0,
     unresponsiveMs: spec.unresponsiveMs,
+  };
+}
+
+/** What it is told when it starts. */
+export function birthOf(options: AgentOptions, worker: number, isolation: ActorSpec['isolation']): WorkerBirth {
+  const { folder, ownFolder, token, maxInFlightBytes, store, timeline } = options;
+  return {
+    worker,
+    folder,
+    token: new Uint8Array(token),
+    agentPid: process.pid,
+    isolation,
+    maxInFlightBytes,
+    timeline: timeline === true,
+    ...(ownFolder === undefined ? {} : { noRelay: true }),
+    ...(store === undefined ? {} : { store }),
   };
 }
