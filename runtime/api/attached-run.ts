@@ -21,7 +21,12 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
   const mirror = new ActorMirror();
   let session: Session | undefined;
   let attached: ((worker: number) => void) | undefined;
-  const connection = new HeadConnection({
+  const end = (why?: string): void => {
+    if (why !== undefined) process.stderr.write(`[sinkflex] this driver is cut off: ${why}\n`);
+    session?.close();
+    connection.close();
+  };
+  const connection: HeadConnection = new HeadConnection({
     folder,
     token,
     patienceMs: PATIENCE_MS,
@@ -34,6 +39,8 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
       switch (message.t) {
         case 'attached':
           attached?.(message.worker);
+          // Another number: the head has given this driver up, and ended what it owned.
+          if (session !== undefined && message.worker !== session.worker) end('the head had given it up');
           return;
         case 'info':
           mirror.changed(message.info);
@@ -45,8 +52,7 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
           return;
         }
         case 'shutdown':
-          session?.close();
-          connection.close();
+          end();
           return;
         case 'numbers':
           numbers.add(message.first, message.last);
@@ -60,7 +66,7 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
           return;
       }
     },
-    onLost: () => session?.close(),
+    onLost: () => end(`the head of ${folder} did not come back`),
   });
   const directory = new Directory(connection);
   const numbers = new WorkerNumbers(() => connection.send({ t: 'numbers' }));

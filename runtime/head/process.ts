@@ -1,6 +1,6 @@
 // A head as a process of its own: its folder with token, journal and socket; recovery of what an earlier head of that folder left.
 import { randomBytes, randomInt } from 'node:crypto';
-import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { os } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
@@ -40,6 +40,10 @@ export async function startHead(folder: string, options: { awayMs?: number; metr
       `the folder's path is longer than the ${MAX_PATH} bytes that sockets in it allow: ${folder}`,
     );
   mkdirSync(folder, { recursive: true, mode: 0o700 });
+  // It is removed at the end, so it must be ours alone.
+  const files = readdirSync(folder);
+  if (files.length > 0 && !files.includes('head.json'))
+    throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `${folder} holds other things: a cluster needs a folder of its own, new or empty`);
   chmodSync(folder, 0o700);
   const about = join(folder, 'head.json');
   const earlier = existsSync(about) ? (JSON.parse(readFileSync(about, 'utf8')) as Written) : undefined;

@@ -67,6 +67,7 @@ export class Agent {
   readonly #ends = new Map<string, Died>();
   readonly #pool: WorkerPool;
   #janitor: Janitor | undefined;
+  #closed = false;
   #onEmpty: (() => void) | undefined;
   #onIdle: (() => void) | undefined;
 
@@ -208,6 +209,7 @@ export class Agent {
   #start(message: Extract<FromHead, { t: 'start' }>): void {
     const { spec, incarnation } = message;
     const { actor } = spec;
+    if (this.#closed) return; // and so is the node, in a moment
     const earlier = this.#hosted.get(actor);
     if ((earlier?.incarnation ?? 0) >= incarnation || this.#ends.has(`${actor} ${incarnation}`)) return;
     earlier?.worker.carrier.destroy();
@@ -397,6 +399,7 @@ export class Agent {
 
   /** Ends every worker at once. Resolves when none is left. */
   async close(): Promise<void> {
+    this.#closed = true;
     this.destroy();
     if (this.#workers.size > 0) {
       await new Promise<void>((resolve) => {

@@ -5,7 +5,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
+import { definitionOf } from '../../runtime/api/definition.ts';
+import type { FromAgent, PeerLink } from '../../runtime/control/index.ts';
 import { Head, HeadState, Journal } from '../../runtime/head/index.ts';
+import type { ActorInfo } from '../../runtime/index.ts';
+import { Agent, makeRunFolder } from '../../runtime/node/index.ts';
+import { encodeAlone } from '../../runtime/wire/index.ts';
+import { Counter } from './fixtures/actors.ts';
 import { MadeNode, Peer, quiet, specOf } from './head-world.ts';
 
 const step = fc.record({
@@ -220,6 +226,82 @@ t.test('a head made again from its journal, cut after any record, agrees with it
     head.stop();
   }
   t.ok(all.length > 20, `${all.length} records`);
+});
+
+t.test('a real agent that hears and says everything twice starts and ends everything once', async (t) => {
+  const folder = makeRunFolder();
+  const head = new Head({ seed: 1, lasting: false });
+  const link: PeerLink = {
+    send(message) {
+      agent.onHead(structuredClone(message));
+      agent.onHead(structuredClone(message));
+    },
+  };
+  const agent: Agent = new Agent(
+    {
+      node: 'real',
+      total: { cpus: 4 },
+      labels: {},
+      folder,
+      token: Buffer.alloc(32, 7),
+      sharedWorkers: 1,
+      maxInFlightBytes: 2 ** 30,
+      warmWorkers: { process: 0 },
+      onOutput: () => {},
+    },
+    {
+      send(message) {
+        head.receive(structuredClone(message), link);
+        head.receive(structuredClone(message), link);
+      },
+    },
+  );
+  const receive = agent.receive.bind(agent);
+  agent.receive = (message, from) => {
+    receive(message, from);
+    receive(message, from);
+  };
+  t.teardown(async () => {
+    await agent.close();
+    head.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const heard: FromAgent[] = [];
+  const driver = { worker: 0, send: (message: FromAgent) => void heard.push(message) };
+  const until = async (what: (info: ActorInfo) => boolean): Promise<void> => {
+    if (head.list().some(what)) return;
+    await new Promise<void>((resolve) => {
+      const stop = head.onActorChange((info) => {
+        if (!what(info)) return;
+        stop();
+        resolve();
+      });
+    });
+  };
+  agent.join();
+  const { id, module, methods } = definitionOf(Counter);
+  for (const actor of [1, 2]) {
+    const own = { kind: 'Counter', definition: id, module, exportName: 'Counter', methods: [...methods], isolation: 'shared' as const };
+    const { header, sections } = encodeAlone([]);
+    const spec = specOf(actor, { ...own, args: { header, sections }, owner: 'driver/0', maxRestarts: 2 });
+    agent.receive({ t: 'spawn', spec, watch: true }, driver);
+  }
+  await until(({ id, state }) => id === 1 && state === 'alive');
+  await until(({ id, state }) => id === 2 && state === 'alive');
+  t.equal(agent.workers().length, 1);
+  agent.receive({ t: 'kill', actor: 1, restart: true, drain: false, graceMs: 0, request: 1 }, driver);
+  await until(({ id, incarnation, state }) => id === 1 && incarnation === 2 && state === 'alive');
+  agent.receive({ t: 'kill', actor: 2, restart: false, drain: false, graceMs: 0, request: 2 }, driver);
+  await until(({ id, state }) => id === 2 && state === 'dead');
+  t.same(
+    head.list().map(({ id, incarnation, state, restarts }) => [id, incarnation, state, restarts]),
+    [
+      [1, 2, 'alive', 1],
+      [2, 1, 'dead', 0],
+    ],
+  );
+  t.equal(heard.filter((message) => message.t === 'killed').length, 2, 'each request has one answer');
+  t.match(agent.workers(), [{ actors: [1] }]);
 });
 
 t.test('a snapshot is the same as the records that it stands for', async (t) => {

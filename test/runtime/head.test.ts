@@ -72,6 +72,7 @@ t.test('the folder is for this user only', async (t) => {
   t.equal(statSync(folder).mode & 0o777, 0o700);
   t.equal(statSync(join(folder, 'token')).mode & 0o777, 0o600);
   await t.rejects(startHead(), /is the head of/, 'one head at a time');
+  await t.rejects(run(small, ['head', base]), /holds other things/, 'nobody else loses a folder');
   await t.rejects(run(small, ['agent', base]), /not the folder of a cluster/);
 });
 
