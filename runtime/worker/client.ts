@@ -41,6 +41,8 @@ export class ActorClient {
   #lost: Ref[] = [];
   /** Calls sent and not answered. */
   #inFlight = 0;
+  /** Those of them that went to an earlier incarnation and may come back to be made again: later calls wait for them, for the order. */
+  #before = 0;
   /** How many may be; more wait here, or are refused. */
   #window = Number.POSITIVE_INFINITY;
   #place: Place | undefined;
@@ -100,7 +102,7 @@ export class ActorClient {
   #begin(ref: Ref, args: unknown[], terms: Terms | undefined): void {
     const connection = this.#connection;
     try {
-      if (connection !== undefined && this.#inFlight < this.#window && this.#waiting.size === 0) {
+      if (connection !== undefined && this.#inFlight < this.#window && this.#waiting.size === 0 && this.#before === 0) {
         if (connection.bytesInFlight > this.#session.maxInFlightBytes) {
           throw new ActorBusyError(
             `${connection.bytesInFlight} bytes of calls to worker ${connection.peer} are unanswered (maxInFlightBytes); ${this.describe(ref.method)} was not sent`,
@@ -182,13 +184,14 @@ export class ActorClient {
   }
 
   /** The callee has answered, or will not: there is room for another call. */
-  answered(): void {
+  answered(ref: Ref): void {
     this.#inFlight--;
+    if (this.#before > 0 && ref.incarnation < this.#incarnation) this.#before--;
     if (this.#waiting.size > 0 && this.#connection !== undefined) this.#flush(this.#connection);
   }
 
   #flush(connection: Connection): void {
-    while (this.#inFlight < this.#window && !connection.closed) {
+    while (this.#inFlight < this.#window && this.#before === 0 && !connection.closed) {
       const ref = this.#waiting.take(this.#incarnation);
       if (ref === undefined) return;
       const { args } = ref;
@@ -238,10 +241,10 @@ export class ActorClient {
 
   /** The connection ended before the answer. */
   lose(ref: Ref): void {
-    this.#inFlight--;
     const place = this.#place;
     if (place?.death !== undefined && place.death.incarnation >= ref.incarnation) this.#died(ref, place);
     else this.#lost.push(ref);
+    this.answered(ref);
   }
 
   #died(ref: Ref, place: Place): void {
@@ -416,6 +419,7 @@ export class ActorClient {
         );
       }
       this.#acknowledge(connection);
+      this.#before = this.#keys.size > 0 ? this.#inFlight : 0;
       this.#connection = connection; // only now: what is made again goes first, all of it
       this.#flush(connection);
     };

@@ -179,7 +179,7 @@ export class Connection implements ChannelHandler {
         this.session.deliver(this, message);
         return;
       case ANSWER:
-        this.#settle(call)?.resolve(message[2]);
+        this.#answer(call, message[2]);
         return;
       case FAILURE:
         this.#fail(call, decodeError(message[2]));
@@ -238,15 +238,23 @@ export class Connection implements ChannelHandler {
     this.#pending.delete(call);
     this.bytesInFlight -= ref.bytes;
     if (this.#streams.size > 0) this.#streams.delete(call);
-    (ref.client as ActorClient | undefined)?.answered();
     return ref;
+  }
+
+  #answer(call: number, value: unknown): void {
+    const ref = this.#settle(call);
+    if (ref === undefined) return;
+    ref.resolve(value);
+    (ref.client as ActorClient | undefined)?.answered(ref);
   }
 
   #fail(call: number, error: SinkflexError): void {
     const ref = this.#settle(call);
     if (ref === undefined) return;
-    if (ref.guard !== undefined && ref.client !== undefined) (ref.client as ActorClient).failed(ref, error);
+    const client = ref.client as ActorClient | undefined;
+    if (ref.guard !== undefined && client !== undefined) client.failed(ref, error);
     else ref.reject(error);
+    client?.answered(ref); // after it has its place in the queue again, if it is made again
   }
 
   #lendValue(call: number, id: unknown): void {
