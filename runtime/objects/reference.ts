@@ -73,6 +73,8 @@ export class Ref implements ObjectRef<unknown> {
   client: unknown = undefined;
   connection: unknown = undefined;
   incarnation = 0;
+  /** Counts the connections of its client: calls of an earlier one may come back. */
+  era = 0;
   callId = 0;
   bytes = 0;
   method = '';

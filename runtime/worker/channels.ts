@@ -42,7 +42,12 @@ export class Channels {
     this.#session = session;
     this.#network = network;
     this.#options = options;
-    this.#relay = new Relay(this, session.worker, (caller, transport) => void this.#add(caller, transport, false));
+    this.#relay = new Relay(
+      this,
+      session.worker,
+      (caller) => this.#admit(caller, false),
+      (caller, transport) => void this.#add(caller, transport, false),
+    );
   }
 
   get relay(): Relay {
@@ -102,19 +107,20 @@ export class Channels {
       if (existing !== undefined) return existing;
       if (this.#session.closed) throw new RuntimeFailure('SINKFLEX_SHUT_DOWN', 'the runtime was shut down');
       if (this.#byPeer.has(peer)) throw new RuntimeFailure('SINKFLEX_PROTOCOL', `worker ${peer} did not say whether its channel may close`);
-      const relayed = !(await this.#makeRoom()) && this.#relay.serves(peer);
-      const answer = relayed ? 'full' : await this.#network.connect(peer);
+      let relayed = !(await this.#makeRoom()) && this.#relay.serves(peer);
+      let answer = relayed ? 'full' : await this.#network.connect(peer);
+      if (answer === 'full') {
+        if (!this.#relay.serves(peer)) throw new RuntimeFailure('SINKFLEX_PROTOCOL', `worker ${peer} has no room for another channel`);
+        relayed = true;
+        answer = await this.#relay.open(peer);
+      }
       if (typeof answer !== 'string') {
-        if (!this.#session.closed) return this.#add(peer, answer);
+        if (!this.#session.closed) return this.#add(peer, answer, !relayed);
         answer.close();
         continue;
       }
       const met = this.existing(peer);
       if (met !== undefined) return met;
-      if (answer === 'full') {
-        if (!this.#relay.serves(peer)) throw new RuntimeFailure('SINKFLEX_PROTOCOL', `worker ${peer} has no room for another channel`);
-        return this.#add(peer, await this.#relay.open(peer), false);
-      }
       if (performance.now() >= end)
         throw new RuntimeFailure('SINKFLEX_PROTOCOL', `worker ${peer} did not open the channel that it announced`);
       await this.#meet(peer, performance.now() + ASK_AGAIN_MS);
@@ -140,16 +146,20 @@ export class Channels {
     for (const met of waiting ?? []) met();
   }
 
-  #admit(caller: number): Admission {
+  #admit(caller: number, direct = true): Admission {
     if (this.#session.closed) return 'full';
     const existing = this.#byPeer.get(caller);
     if (existing !== undefined) {
       // Whoever opens another has closed the one before. Only a higher number may have begun to open before it had this one.
       if (!existing.leaving && caller > this.#session.worker) return 'mine';
-      if (existing.leaving) this.#retire(existing);
-      else existing.channel.close();
+      // What the caller said last on one that is closing may still be on its way.
+      if (existing.leaving) {
+        existing.retired = true;
+        this.#byPeer.delete(caller);
+        this.#session.forget(caller);
+      } else existing.channel.close();
     } else if (this.#opening.has(caller) && caller > this.#session.worker) return 'mine';
-    if (this.#direct >= this.#options.most && this.#relay.serves(caller)) {
+    if (direct && this.#direct >= this.#options.most && this.#relay.serves(caller)) {
       const idle = this.#leastUsed();
       if (idle === undefined) return 'full';
       this.#leave(idle);
@@ -252,7 +262,7 @@ export class Channels {
     this.#relay.connectionClosed(connection);
     const current = this.#byPeer.get(connection.peer) === connection;
     if (current) this.#byPeer.delete(connection.peer);
-    if (!connection.retired && !connection.leaving) this.#session.peerLost(connection, current);
+    if (!connection.retired) this.#session.peerLost(connection, current);
     if (current) this.#met(connection.peer);
   }
 }

@@ -41,7 +41,8 @@ export class ActorClient {
   #lost: Ref[] = [];
   /** Calls sent and not answered. */
   #inFlight = 0;
-  /** Those of them that went to an earlier incarnation and may come back to be made again: later calls wait for them, for the order. */
+  #era = 0;
+  /** Those of them that were sent on an earlier connection and may come back to be made again: later calls wait for them, for the order. */
   #before = 0;
   /** How many may be; more wait here, or are refused. */
   #window = Number.POSITIVE_INFINITY;
@@ -166,6 +167,7 @@ export class ActorClient {
 
   #send(connection: Connection, ref: Ref, args: unknown, terms: Terms | undefined): void {
     ref.incarnation = this.#incarnation;
+    ref.era = this.#era;
     ref.connection = connection;
     connection.call(ref, this.target, this.#incarnation, args, terms, terms?.key ? this.#lowestKey() : 0);
     this.#inFlight++;
@@ -186,7 +188,7 @@ export class ActorClient {
   /** The callee has answered, or will not: there is room for another call. */
   answered(ref: Ref): void {
     this.#inFlight--;
-    if (this.#before > 0 && ref.incarnation < this.#incarnation) this.#before--;
+    if (this.#before > 0 && ref.era < this.#era) this.#before--;
     if (this.#waiting.size > 0 && this.#connection !== undefined) this.#flush(this.#connection);
   }
 
@@ -419,6 +421,7 @@ export class ActorClient {
         );
       }
       this.#acknowledge(connection);
+      this.#era++;
       this.#before = this.#keys.size > 0 ? this.#inFlight : 0;
       this.#connection = connection; // only now: what is made again goes first, all of it
       this.#flush(connection);

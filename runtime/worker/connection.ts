@@ -10,6 +10,7 @@ import { currentSentRecorder } from './counters.ts';
 import type { InboundCall } from './inbound-call.ts';
 import type { Lane } from './lane.ts';
 import { ABORT, ACKNOWLEDGE, AGREE, ANSWER, BORROW, BYE, CALL, CREDIT, FAILURE, FETCH, GIVE_BACK, ITEM, PEEK, RELAY } from './protocol.ts';
+import type { Relayed } from './relay.ts';
 import { actorScope } from './scope.ts';
 import { collectRefs, enter, type Session } from './session.ts';
 import type { IncomingStream } from './stream.ts';
@@ -152,8 +153,8 @@ export class Connection implements ChannelHandler {
   }
 
   /** To the relay: for that worker; from the relay: of that worker. */
-  relay(worker: number, bytes: Uint8Array | null): void {
-    this.send([RELAY, worker, bytes]);
+  relay(worker: number, channel: number, what: Relayed): void {
+    this.send([RELAY, worker, channel, what]);
   }
 
   /** Throws SINKFLEX_NOT_SERIALIZABLE: then the stream fails. */
@@ -223,9 +224,7 @@ export class Connection implements ChannelHandler {
         this.session.channels.onAgreed(this, call === 1);
         return;
       case RELAY:
-        if (message[2] !== null && !(message[2] instanceof Uint8Array))
-          throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer relayed something that is no bytes');
-        this.session.channels.relay.onMessage(this, call, message[2]);
+        this.session.channels.relay.onMessage(this, call, message[2], message[3]);
         return;
       default:
         throw new RuntimeFailure('SINKFLEX_PROTOCOL', `the peer sent a message of unknown kind ${String(kind)}`);

@@ -28,7 +28,7 @@ export const ACKNOWLEDGE = 9;
 export const BYE = 10;
 /** [AGREE, 1 or 0]: the channel is closed, or is still needed */
 export const AGREE = 11;
-/** [RELAY, worker, bytes | null]: a frame for, or from, another worker, by way of the relay; null: the end of that channel */
+/** [RELAY, worker, channel, what]: for, or from, another worker, by way of the relay (relay.ts) */
 export const RELAY = 12;
 /** [PEEK, call, ref]: answered with nothing when the receiver has the value of its ref, or its error */
 export const PEEK = 13;

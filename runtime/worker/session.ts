@@ -148,12 +148,17 @@ export class Session implements Keeper {
     return this.channels.to(worker);
   }
 
+  /** What this worker and that one had lent to each other is void. */
+  forget(peer: number): void {
+    this.loans.holderGone(peer);
+    this.#losses.set(peer, this.epoch(peer) + 1);
+  }
+
   /** The connection ended, and nobody meant it to. */
   peerLost(connection: Connection, last: boolean): void {
     const { peer } = connection;
     if (last) {
-      this.loans.holderGone(peer);
-      this.#losses.set(peer, this.epoch(peer) + 1);
+      this.forget(peer);
       for (const host of this.hosts.values()) host.callerLost(peer, () => this.existing(peer) === undefined);
     }
     for (const client of this.#clients.held()) client.connectionClosed(connection);
