@@ -12,6 +12,8 @@ import { CELL_BYTES, type CellBlock, type FromMonitor, type ToMonitor, verdictKi
 const PERIOD_MS = 200;
 /** With memory limits to watch: a process can take a gigabyte in less than half a second. */
 const MEMORY_PERIOD_MS = 50;
+/** Ticks come ten times a second and are read five times: less patience than this would end the healthy. */
+const LEAST_PATIENCE_MS = 400;
 
 const port = parentPort!;
 const blocks = new Map<number, { cells: Int32Array; verdicts: Float64Array; memory: SharedMemory }>();
@@ -21,10 +23,13 @@ class Watched {
   health: Health = 'ok';
   condemned = false;
   readonly judge: HealthJudge;
+  /** Infinity: it is never ended for that. */
+  readonly patienceMs: number;
 
   constructor(order: WatchOrder) {
     this.order = order;
-    this.judge = new HealthJudge(order.unresponsiveMs > 0 ? Math.min(order.unresponsiveMs, BLOCKED_AFTER_MS) : BLOCKED_AFTER_MS);
+    this.patienceMs = order.unresponsiveMs > 0 ? Math.max(order.unresponsiveMs, LEAST_PATIENCE_MS) : Number.POSITIVE_INFINITY;
+    this.judge = new HealthJudge(Math.min(this.patienceMs, BLOCKED_AFTER_MS));
   }
 }
 const watched = new Map<number, Watched>();
@@ -62,7 +67,7 @@ function condemn(one: Watched, kind: number, value: number): void {
 }
 
 function look(one: Watched, now: number): void {
-  const { id, block, cell, process: target, unresponsiveMs } = one.order;
+  const { id, block, cell, process: target } = one.order;
   const sample = target === undefined ? undefined : sampleProcess(target.pid);
   if (target !== undefined && (sample === undefined || sample.state === 'Z')) return; // its end is told by others
   const tick = Atomics.load(blocks.get(block)!.cells, (cell * CELL_BYTES) / 4);
@@ -71,7 +76,7 @@ function look(one: Watched, now: number): void {
     one.health = health;
     say({ t: 'health', id, health, forMs });
   }
-  if (health !== 'ok' && unresponsiveMs > 0 && forMs >= unresponsiveMs) condemn(one, verdictKind[health], forMs);
+  if (health !== 'ok' && forMs >= one.patienceMs) condemn(one, verdictKind[health], forMs);
 }
 
 function weigh(one: Watched): void {

@@ -24,6 +24,7 @@ export class PooledWorker implements WorkerCarrier {
   #carrier: WorkerCarrier | undefined;
   #unsent: FromAgent[] = [];
   #destroyed = false;
+  #patienceMs: number;
   #over = false;
 
   constructor(request: WorkerRequest, events: CarrierEvents, pool: PooledEvents, monitor: Monitor, accounts: MemoryAccounts) {
@@ -32,6 +33,7 @@ export class PooledWorker implements WorkerCarrier {
     this.#pool = pool;
     this.#accounts = accounts;
     const { birth, memory, unresponsiveMs } = request;
+    this.#patienceMs = unresponsiveMs;
     this.#memoryGroup = memory > 0 ? accounts.groups.make(birth.worker, memory) : undefined;
     this.#watch = monitor.watch(
       birth.isolation === 'thread',
@@ -86,7 +88,10 @@ export class PooledWorker implements WorkerCarrier {
     this.#destroyed = true;
   }
 
+  /** Of the actors that share it the least patient one counts. */
   expect(unresponsiveMs: number): void {
+    if (this.#patienceMs > 0 && this.#patienceMs <= unresponsiveMs) return;
+    this.#patienceMs = unresponsiveMs;
     this.#watch.setUnresponsiveMs(unresponsiveMs);
   }
 
