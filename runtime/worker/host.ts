@@ -3,8 +3,9 @@
 import { performance } from 'node:perf_hooks';
 import { ActorBusyError, ActorDiedError, CallAbortedError, type Death, RuntimeFailure } from '../api/errors.ts';
 import type { ActorSpec, EncodedValue, StopMode } from '../control/index.ts';
-import { FAILED, PENDING, RELEASED, Ref } from '../objects/index.ts';
+import { Ref } from '../objects/index.ts';
 import { Answered } from './answered.ts';
+import { Arrivals } from './arrivals.ts';
 import type { Connection } from './connection.ts';
 import { type ActorCounts, checkBlocked, currentRecorder, type MethodCounts } from './counters.ts';
 import { bringUp, Checkpoints, runHook, within } from './hooks.ts';
@@ -32,8 +33,10 @@ export class ActorHost implements ScopeActor {
   readonly #groups: Map<string, Lane> | undefined;
   #answered: Answered | undefined;
   #running: Set<InboundCall> | undefined;
-  /** Calls that wait for refs among their arguments, or behind such a call. */
-  #held = 0;
+  readonly #arrivals = new Arrivals(this, (call, lane) => {
+    this.#enqueue(call, lane);
+    if (this.#ending !== undefined) this.#checkIdle();
+  });
   #ending: Death | undefined;
   /** Ending, and what was accepted is still finished. */
   #draining = false;
@@ -111,7 +114,7 @@ export class ActorHost implements ScopeActor {
   }
   /** Calls whose refs are still being fetched included. */
   get queuedCount(): number {
-    let waiting = this.#held + this.#lane.waiting;
+    let waiting = this.#arrivals.held + this.#lane.waiting;
     if (this.#groups !== undefined) for (const lane of this.#groups.values()) waiting += lane.waiting;
     return waiting;
   }
@@ -170,17 +173,7 @@ export class ActorHost implements ScopeActor {
       return;
     }
     call.lane = lane;
-    const held = call.connection.held.get(lane);
-    let refs = 0;
-    for (let i = 0; i < call.args.length; i++) if (call.args[i] instanceof Ref) refs++;
-    if (refs > 0) this.#fetch(call, refs);
-    if (held === undefined && call.waiting === 0) {
-      this.#enqueue(call, lane);
-      return;
-    }
-    this.#held++;
-    if (held !== undefined) held.push(call);
-    else call.connection.held.set(lane, [call]);
+    this.#arrivals.add(call, lane);
   }
 
   #laneOf(call: InboundCall): Lane | undefined {
@@ -195,38 +188,6 @@ export class ActorHost implements ScopeActor {
   abandon(connection: Connection, number: number): void {
     for (const call of this.queued()) if (call.connection === connection && call.call === number) call.abort();
     for (const calls of connection.held.values()) for (const call of calls) if (call.call === number) call.abort();
-  }
-
-  #fetch(call: InboundCall, refs: number): void {
-    call.waiting = refs;
-    const arrived = (ref: Ref, index: number): void => {
-      if (ref.state === FAILED) call.failure ??= ref.value;
-      else if (ref.state === RELEASED)
-        call.failure ??= new RuntimeFailure('SINKFLEX_OBJECT_RELEASED', `argument ${index} of ${this.name}.${call.method}() was released`);
-      else call.args[index] = ref.read();
-      if (ref.borrowed !== undefined) ref.release();
-      call.waiting--;
-      if (call.waiting === 0) this.#unhold(call.connection, call.lane!);
-    };
-    for (let i = 0; i < call.args.length; i++) {
-      const arg = call.args[i];
-      if (!(arg instanceof Ref)) continue;
-      // Never settles within this loop's deliver(): order is decided first.
-      if (arg.state === PENDING) arg.whenSettled((ref) => arrived(ref, i));
-      else queueMicrotask(() => arrived(arg, i));
-    }
-  }
-
-  #unhold(connection: Connection, lane: Lane): void {
-    const held = connection.held.get(lane);
-    if (held === undefined) return;
-    let ready = 0;
-    while (ready < held.length && held[ready]!.waiting === 0) ready++;
-    const calls = held.splice(0, ready);
-    if (held.length === 0) connection.held.delete(lane);
-    this.#held -= calls.length;
-    for (const call of calls) this.#enqueue(call, lane);
-    if (this.#ending !== undefined) this.#checkIdle();
   }
 
   #enqueue(call: InboundCall, lane: Lane): void {
