@@ -29,6 +29,7 @@ export interface ListOptions {
 }
 
 export interface TaskInfo {
+  /** ''; a task, which has no actor of its own. */
   actor: string;
   kind: string;
   method: string;

@@ -125,8 +125,8 @@ export class Observatory {
         const actor = actors.get(call.actor);
         const host = hosts.get(call.actor);
         rows.push({
-          actor: actor?.name ?? String(call.actor),
-          kind: actor?.kind ?? '?',
+          actor: call.actor === 0 ? '' : (actor?.name ?? String(call.actor)),
+          kind: call.actor === 0 ? 'task' : (actor?.kind ?? '?'),
           method: call.method,
           state: call.state,
           caller: nameOf(call.caller),

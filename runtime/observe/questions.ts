@@ -70,6 +70,7 @@ export type CallState = 'running' | 'queued' | 'arguments' | 'unsent' | 'unanswe
 
 export interface CallRow {
   state: CallState;
+  /** 0: a task. */
   actor: number;
   method: string;
   /** Worker that made the call, and the number it gave it; 0: none yet. */

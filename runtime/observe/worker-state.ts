@@ -3,6 +3,7 @@
 import { performance } from 'node:perf_hooks';
 import type { ToAgent } from '../control/index.ts';
 import { FAILED, PENDING, type Ref, storedAs, VALUE } from '../objects/index.ts';
+import { seenTasks, taskCounts } from '../tasks/seen.ts';
 import { Encoded, encodeError } from '../wire/index.ts';
 import type { ActorClient } from '../worker/client.ts';
 import { type ActorCounts, endedCounts, setRecorder, setSentRecorder } from '../worker/counters.ts';
@@ -104,6 +105,7 @@ function methodCounts(session: Session): MethodCounts[] {
       }
     }
   };
+  add({ kind: 'task', methods: taskCounts() });
   for (const ended of endedCounts()) add(ended);
   for (const host of session.hosts.values()) if (host.hasRun) add(host.counts());
   return [...sums.values()];
@@ -184,6 +186,17 @@ function calls(session: Session, limit: number, silent: ReadonlySet<number>): Cu
   for (const client of session.clients())
     for (const ref of client.unsent())
       found.add(() => outbound('unsent', client, ref, ref.since, (ref.guard as Terms | undefined)?.expiresAt ?? 0));
+  for (const { task, running, since: made, sentAt, expiresAt } of seenTasks())
+    found.add(() => ({
+      state: running ? 'running' : 'queued',
+      actor: 0,
+      method: task,
+      caller: session.worker,
+      call: 0,
+      ageMs: since(made),
+      runningMs: since(sentAt),
+      remainingMs: remaining(expiresAt),
+    }));
   if (silent.size > 0) {
     for (const connection of session.connections()) {
       if (!silent.has(connection.peer)) continue;

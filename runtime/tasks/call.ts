@@ -1,12 +1,13 @@
 // One call of a task at its owner: its arguments, how often it may still run, and its ref.
 import { performance } from 'node:perf_hooks';
 import { CallAbortedError, RuntimeFailure } from '../api/errors.ts';
-import { PENDING, type Ref } from '../objects/index.ts';
+import { PENDING, type Ref, VALUE } from '../objects/index.ts';
 import { callScope, session } from '../worker/index.ts';
 import { retryDelayMs } from '../worker/retry.ts';
 import { Terms } from '../worker/terms.ts';
 import type { Task } from './definition.ts';
 import type { CheckedOptions } from './options.ts';
+import { countSettled } from './seen.ts';
 
 /** Who has the call at the moment: a queue, or what runs it. */
 export interface Holder {
@@ -34,6 +35,7 @@ export class TaskCall {
     this.#again = again;
     ref.client = this;
     ref.method = task.name;
+    ref.since = performance.now();
   }
 
   /** Begins to watch deadline and signals. Answers whether it should run at all. */
@@ -65,6 +67,7 @@ export class TaskCall {
   keyDone(): void {}
 
   settled(): void {
+    countSettled(this.task.name, this.ref.state === VALUE);
     this.terms.settled();
     this.release?.();
     this.release = undefined;

@@ -1,8 +1,11 @@
 // Decides which task of this worker runs when: in the order of their calls, as processors become free. Tasks that are known to be quick
 // leave in batches, since a thread's wake-up costs more than many of them.
+
+import { performance } from 'node:perf_hooks';
 import { RuntimeFailure } from '../api/errors.ts';
 import { Admission, UNIT } from './admission.ts';
 import type { Holder, TaskCall } from './call.ts';
+import { countSent, type SeenTask } from './seen.ts';
 
 /** Runs calls of one task under one lease; resolves when the lease is free. Settles the calls. */
 export interface Executor {
@@ -23,6 +26,8 @@ export class Scheduler implements Holder {
   #head = 0;
   #leases = 0;
   readonly #reservations = new Map<TaskCall, (over: () => void) => void>();
+  /** Sent, and not settled as far as their executor knows: calls of one lease, and when they were sent. */
+  readonly #sent = new Map<TaskCall[], number>();
   /** Task -> time of one execution, as measured lately, in ms; Infinity: it is not known to be quick. */
   readonly #meanMs = new Map<string, number>();
 
@@ -90,7 +95,9 @@ export class Scheduler implements Holder {
       const { cpus, isolation } = call.options;
       if (this.#leases >= MOST_LEASES || !this.admission.tryTake(cpus)) return;
       this.#leases++;
+      let calls: TaskCall[] = [];
       const over = (): void => {
+        this.#sent.delete(calls);
         this.#leases--;
         this.admission.give(cpus);
         this.pump();
@@ -98,13 +105,34 @@ export class Scheduler implements Holder {
       const reserved = this.#reservations.get(call);
       if (reserved !== undefined) {
         this.#reservations.delete(call);
-        this.#head++;
+        calls = this.#one();
+        this.#note(calls);
         reserved(over);
         continue;
       }
       const executor = isolation === 'thread' ? this.#threads : this.#processes;
-      void executor.run(isolation === 'thread' ? this.#batch(call) : this.#one()).finally(over);
+      calls = isolation === 'thread' ? this.#batch(call) : this.#one();
+      this.#note(calls);
+      void executor.run(calls).finally(over);
     }
+  }
+
+  #note(calls: TaskCall[]): void {
+    this.#sent.set(calls, performance.now());
+    countSent(calls[0]!.task.name, calls.length);
+  }
+
+  /** For those who look: what runs, then what waits, oldest first. */
+  *seen(): IterableIterator<SeenTask> {
+    const of = (call: TaskCall, sentAt: number): SeenTask => ({
+      task: call.task.name,
+      running: sentAt > 0,
+      since: call.ref.since,
+      sentAt,
+      expiresAt: call.terms.expiresAt,
+    });
+    for (const [calls, at] of this.#sent) for (const call of calls) if (!call.over) yield of(call, at);
+    for (let i = this.#head; i < this.#queue.length; i++) if (!this.#queue[i]!.over) yield of(this.#queue[i]!, 0);
   }
 
   #one(): TaskCall[] {

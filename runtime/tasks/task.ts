@@ -13,6 +13,7 @@ import { type DeskOptions, desk, openDesk } from './nested.ts';
 import { type CheckedOptions, checkTask } from './options.ts';
 import { Runners } from './runners.ts';
 import { Scheduler } from './scheduler.ts';
+import { showTasks } from './seen.ts';
 import { TaskStream } from './stream.ts';
 import { ThreadPool } from './thread-pool.ts';
 import type { TaskCaller, TaskDefinition, TaskFunction, TaskOptions } from './types.ts';
@@ -39,6 +40,7 @@ function ofHere(): Tasks {
   const processes = new Runners('process');
   const scheduler = new Scheduler(cpus ?? availableParallelism(), threads, processes);
   tasks = { scheduler, threads, runners: processes, streamers: { thread: new Runners('thread'), process: processes } };
+  showTasks(() => scheduler.seen());
   const named = async (name: TaskName): Promise<Task> => knownTask(name.id) ?? (await loadTask(name));
   void openDesk(
     here,
@@ -56,6 +58,7 @@ export async function endTasks(): Promise<void> {
   const ending = tasks;
   tasks = undefined;
   cpus = undefined;
+  showTasks(undefined);
   if (ending === undefined) return;
   ending.streamers.thread.close();
   ending.runners.close();

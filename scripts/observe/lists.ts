@@ -39,7 +39,7 @@ const columns: { [K in Kind]: Column<Item<K>>[] } = {
     { title: 'last end', cell: ({ cause }) => cause?.split('\n', 1)[0] ?? '' },
   ],
   tasks: [
-    { title: 'actor', cell: ({ actor }) => actor },
+    { title: 'actor', cell: ({ actor }) => (actor === '' ? '(task)' : actor) },
     { title: 'method', cell: ({ method }) => `${method}()` },
     { title: 'state', cell: ({ state }) => state },
     { title: 'caller', cell: ({ caller }) => caller },

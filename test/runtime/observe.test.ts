@@ -1,5 +1,6 @@
 // Seeing a run from inside: lists, events, logs, metrics, and what happens when a worker does not answer.
 import { readdirSync, statSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import t from 'tap';
 import {
   init,
@@ -20,12 +21,14 @@ import {
   spawn,
   status,
   summary,
+  task,
 } from '../../runtime/index.ts';
 import { EventLog, LogFolder } from '../../runtime/observe/index.ts';
 import { LogReader } from '../../runtime/observe/log-reader.ts';
 import { listLogs } from '../../runtime/observe/logs.ts';
 import { LoopLag, lagQuantile } from '../../runtime/observe/loop-lag.ts';
 import { Counter, Probe } from './fixtures/actors.ts';
+import { add, later } from './fixtures/tasks.ts';
 
 delete process.env.NODE_OPTIONS;
 const lines: string[] = [];
@@ -127,6 +130,39 @@ t.test('calls are seen where they are: running, queued, waiting for arguments, n
     0,
   );
   await Promise.all([kill(other), kill(source)]);
+});
+
+t.test('tasks are seen as well: what runs, what waits for processors, how many there were', async (t) => {
+  const abort = new AbortController();
+  const all = { cpus: availableParallelism(), signal: abort.signal };
+  t.equal(await task(add)(1, 2), 3);
+  const calls = [1, 2, 3].map((n) => task(later, all)(n, 60_000));
+  for (const call of calls) call.catch(() => {});
+  const { items, total } = await until(
+    () => listTasks({ where: { kind: 'task' } }),
+    (seen) => seen.items.some(({ state }) => state === 'running'),
+  );
+  t.match(
+    items.map(({ method, state, caller }) => [method, state, caller]),
+    [
+      ['later', 'running', 'driver'],
+      ['later', 'queued', 'driver'],
+      ['later', 'queued', 'driver'],
+    ],
+  );
+  t.equal(total, 3);
+  abort.abort();
+  await Promise.allSettled(calls);
+  const rows = (await summary({ where: { kind: 'task' } })).items;
+  t.match(
+    rows.find(({ method }) => method === 'add'),
+    { started: 1, failed: 0, queued: 0 },
+  );
+  t.match(
+    rows.find(({ method }) => method === 'later'),
+    { failed: 3, queued: 0 },
+  );
+  t.match(await metrics(), /sinkflex_calls_started_total\{kind="task",method="add"\} 1/);
 });
 
 t.test('values that others hold, with their sizes and holders', async (t) => {
