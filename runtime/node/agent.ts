@@ -1,27 +1,19 @@
 // The agent of one node: starts, watches and ends what the head wants there, and reports. Never on the path of a call, never runs user
 // code, decides nothing.
-import { unlink } from 'node:fs';
 import { os } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
-import type { ActorSpec, Died, EndData, FromAgent, FromHead, HeadLink, NodeId, StoreBirth, ToAgent } from '../control/index.ts';
-import { removeSpilled } from '../objects/index.ts';
+import type { Died, EndData, FromHead, HeadLink, NodeId, StoreBirth, ToAgent } from '../control/index.ts';
 import type { Question } from '../observe/questions.ts';
-import { type StackSample, stackFolder } from '../observe/stack-sample.ts';
-import { encodeError, socketPath } from '../wire/index.ts';
-import type { Health, WorkerEnd } from './carrier.ts';
+import type { StackSample } from '../observe/stack-sample.ts';
+import { encodeError } from '../wire/index.ts';
+import type { WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
 import { Guests } from './guests.ts';
 import { HeldBundles } from './held-bundles.ts';
-import { Janitor } from './janitor.ts';
-import { MemoryGroups } from './memory-limit.ts';
-import { WorkerPool } from './pool.ts';
-import type { PooledWorker } from './pooled-worker.ts';
-import { Questions } from './questions.ts';
-import { asHosted, endOf, type HostedRecord, type WorkerInfo, type WorkerRecord, workerInfo } from './records.ts';
-import { warnOfHealth } from './warnings.ts';
+import { asHosted, endOf, type HostedRecord, type WorkerInfo, type WorkerRecord } from './records.ts';
 import { WorkerNumbers } from './worker-numbers.ts';
-import { birthOf, workerRequest } from './worker-request.ts';
+import { type OnWorkerChange, Workers } from './workers.ts';
 
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 export const HARD_AFTER_MS = 250;
@@ -55,20 +47,13 @@ export class Agent {
   readonly #directory: Directory;
   /** By actor: the incarnation that runs here. */
   readonly #hosted = new Map<number, HostedRecord>();
-  readonly #workers = new Map<number, WorkerRecord>();
-  /** Those of them that many actors share. */
-  readonly #shared = new Set<WorkerRecord>();
+  readonly #workers: Workers;
   readonly #guests: Guests;
-  readonly #questions = new Questions();
-  readonly #workerListeners = new Set<(worker: WorkerInfo, end: WorkerEnd | undefined) => void>();
   readonly #numbers: WorkerNumbers;
   readonly #bundles = new HeldBundles();
   /** Ends that the head has not heard yet. */
   readonly #ends = new Map<string, Died>();
-  readonly #pool: WorkerPool;
-  #janitor: Janitor | undefined;
   #closed = false;
-  #onEmpty: (() => void) | undefined;
   #onIdle: (() => void) | undefined;
 
   constructor(options: AgentOptions, head: HeadLink) {
@@ -77,11 +62,15 @@ export class Agent {
     this.#directory = new Directory(head);
     this.#guests = new Guests(this.#directory);
     this.#numbers = new WorkerNumbers(() => head.send({ t: 'numbers' }));
-    const folder = options.ownFolder ?? options.folder;
-    this.#pool = new WorkerPool({
-      folder: options.folder,
-      janitor: () => (this.#janitor ??= new Janitor(folder, new MemoryGroups().prefix)),
-      warm: options.warmWorkers,
+    this.#workers = new Workers(options, this.#numbers, {
+      message: (message, worker) => this.receive(message, worker),
+      pid: (worker) => {
+        for (const hosted of worker.hosted) this.#sayHosted(hosted);
+      },
+      health: (worker, health) => {
+        for (const { spec, incarnation } of worker.hosted) this.#head.send({ t: 'health', actor: spec.actor, incarnation, health });
+      },
+      ended: (worker, end) => this.#workerEnded(worker, end),
     });
   }
 
@@ -147,7 +136,7 @@ export class Agent {
         return;
       }
       case 'reply':
-        this.#questions.reply(message, from.worker);
+        this.#workers.reply(message, from.worker);
         return;
       case 'ready':
         return;
@@ -215,7 +204,7 @@ export class Agent {
     earlier?.worker.carrier.destroy();
     let worker: WorkerRecord;
     try {
-      worker = (spec.isolation === 'shared' ? this.#leastLoaded() : undefined) ?? this.#newWorker(spec);
+      worker = this.#workers.for(spec);
     } catch (error) {
       // Not even a worker: as if it had died at once, so that its budget and backoff apply.
       const end: EndData = { exitCode: -1, lastStderr: [], constructorFailed: false, cause: encodeError(error) };
@@ -268,65 +257,11 @@ export class Agent {
     if (this.#hosted.size === 0) this.#onIdle?.();
   }
 
-  // --- workers
-
-  #leastLoaded(): WorkerRecord | undefined {
-    let least: WorkerRecord | undefined;
-    for (const worker of this.#shared) if (least === undefined || worker.hosted.size < least.hosted.size) least = worker;
-    return least !== undefined && least.hosted.size > 0 && this.#shared.size < this.#options.sharedWorkers ? undefined : least;
-  }
-
-  #newWorker(spec: ActorSpec): WorkerRecord {
-    const number = this.#numbers.next();
-    const { onOutput } = this.#options;
-    const name = spec.isolation === 'shared' ? `shared-${number}` : spec.name;
-    const record: WorkerRecord = {
-      worker: number,
-      name,
-      isolation: spec.isolation,
-      hosted: new Set(),
-      health: 'ok',
-      carrier: undefined as unknown as PooledWorker,
-      send: (message: FromAgent) => record.carrier.send(message),
-    };
-    const request = workerRequest(spec, birthOf(this.#options, number, spec.isolation), name);
-    const events = {
-      onMessage: (message: ToAgent) => this.receive(message, record),
-      onLine: (stream: 'stdout' | 'stderr', line: string) => onOutput({ name, pid: record.carrier.pid ?? -1, stream, line }),
-      onEnd: (end: WorkerEnd) => this.#workerEnded(record, end),
-      onHealth: (health: Health, forMs: number) => this.#healthChanged(record, health, forMs),
-      onPid: () => {
-        for (const hosted of record.hosted) this.#sayHosted(hosted);
-      },
-    };
-    record.carrier = this.#pool.acquire(request, events);
-    this.#workers.set(number, record);
-    if (spec.isolation === 'shared') this.#shared.add(record);
-    for (const listener of this.#workerListeners) listener(workerInfo(record), undefined);
-    return record;
-  }
-
-  #healthChanged(worker: WorkerRecord, health: Health, forMs: number): void {
-    worker.health = health;
-    for (const { spec, incarnation } of worker.hosted) this.#head.send({ t: 'health', actor: spec.actor, incarnation, health });
-    for (const listener of this.#workerListeners) listener(workerInfo(worker), undefined);
-    void warnOfHealth(worker, forMs);
-  }
-
   #workerEnded(worker: WorkerRecord, end: WorkerEnd): void {
-    this.#workers.delete(worker.worker);
-    const { store } = this.#options;
-    if (store !== undefined) removeSpilled(store, worker.worker);
-    this.#shared.delete(worker);
     this.#directory.gone(worker.worker);
     this.#guests.hostGone(worker.worker);
-    this.#questions.workerEnded(worker.worker);
-    // Processes that were killed had no time to take their listener away.
-    for (const folder of [this.#options.folder, stackFolder(this.#options.folder)]) unlink(socketPath(folder, worker.worker), () => {});
-    for (const listener of this.#workerListeners) listener(workerInfo(worker), end);
     const cause = worker.fatal?.error ?? (end.error === undefined ? undefined : encodeError(end.error));
     for (const hosted of [...worker.hosted]) this.#ended(hosted, end, cause);
-    if (this.#workers.size === 0) this.#onEmpty?.();
   }
 
   // --- for those who look
@@ -346,20 +281,17 @@ export class Agent {
   }
 
   workers(): WorkerInfo[] {
-    return [...this.#workers.values()].map(workerInfo);
+    return this.#workers.list();
   }
 
   /** Calls back when a worker was started, when its health changes, and with its end when it has ended. */
-  onWorkerChange(listener: (worker: WorkerInfo, end: WorkerEnd | undefined) => void): () => void {
-    this.#workerListeners.add(listener);
-    return () => this.#workerListeners.delete(listener);
+  onWorkerChange(listener: OnWorkerChange): () => void {
+    return this.#workers.onChange(listener);
   }
 
   /** Rejects with SINKFLEX_NO_ANSWER when the worker is blocked, stopped or gone. */
   ask(worker: number, question: Question, timeoutMs: number): Promise<unknown> {
-    const record = this.#workers.get(worker);
-    if (record === undefined) return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `there is no worker ${worker}`));
-    return this.#questions.ask(worker, timeoutMs, (request) => record.send({ t: 'query', request, question }));
+    return this.#workers.ask(worker, question, timeoutMs);
   }
 
   /** What the loop of a worker is executing, or of the worker that hosts an actor. Rejects with SINKFLEX_NO_ANSWER if it is not here. */
@@ -375,7 +307,7 @@ export class Agent {
 
   /** Nothing new will be wanted: warm workers go. */
   drain(): void {
-    this.#pool.drain();
+    this.#workers.drain();
   }
 
   /**
@@ -398,26 +330,13 @@ export class Agent {
   }
 
   /** Ends every worker at once. Resolves when none is left. */
-  async close(): Promise<void> {
+  close(): Promise<void> {
     this.#closed = true;
-    this.destroy();
-    if (this.#workers.size > 0) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, 5000);
-        this.#onEmpty = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-    }
-    await this.#pool.close();
-    await this.#janitor?.close();
-    if (this.#workers.size > 0) throw new RuntimeFailure('SINKFLEX_SHUT_DOWN', `${this.#workers.size} workers did not end`);
+    return this.#workers.close();
   }
 
   /** At the exit of the process: no time for anything else. */
   destroy(): void {
-    this.#pool.drain();
-    for (const worker of this.#workers.values()) worker.carrier.destroy();
+    this.#workers.destroy();
   }
 }
