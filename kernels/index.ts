@@ -43,6 +43,7 @@ export {
   type BlockPoolStats,
   type BlockState,
   type BlockView,
+  closeView,
   makeBlockAccount,
   newBlockChannel,
   openBlock,

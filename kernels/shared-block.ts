@@ -56,6 +56,7 @@ const native = addon as unknown as {
   SharedBlock: new (pool: NativePool, bytes: number, reserve: number) => NativeBlock;
   openBlock(descriptor: Uint8Array, claim: boolean): ArrayBuffer | BlockView | undefined;
   newChannel(): number;
+  detach(buffer: ArrayBuffer): void;
 };
 
 /** What the processes of a run may have together. The maker keeps it for the length of the run. */
@@ -77,6 +78,11 @@ export function newBlockChannel(): number {
  */
 export function openBlock(descriptor: Uint8Array, claim: boolean): ArrayBuffer | BlockView | undefined {
   return callNative(() => native.openBlock(descriptor, claim));
+}
+
+/** Ends a view that nobody needs now instead of when it is collected. */
+export function closeView(content: ArrayBuffer | BlockView): void {
+  if (content instanceof ArrayBuffer) native.detach(content);
 }
 
 /** One block, owned by this process until release(). */

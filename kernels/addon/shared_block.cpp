@@ -278,6 +278,13 @@ Napi::Value open_block(const Napi::CallbackInfo& info) {
   });
 }
 
+// (ArrayBuffer): it becomes empty now, and lets go of what it showed some turns later
+void detach(const Napi::CallbackInfo& info) {
+  if (!info[0].IsArrayBuffer()) return;
+  auto buffer = info[0].As<Napi::ArrayBuffer>();
+  if (!buffer.IsDetached()) buffer.Detach();
+}
+
 // Unique in the process.
 Napi::Value new_channel(const Napi::CallbackInfo& info) {
   static std::atomic<uint32_t> next{1};
@@ -292,6 +299,7 @@ void init_shared_block(Napi::Env env, Napi::Object exports) {
   auto* views = new BlockViewClass{Napi::Persistent(BlockViewWrap::define(env))};
   env.AddCleanupHook([](BlockViewClass* held) { delete held; }, views);
   exports.Set("openBlock", Napi::Function::New(env, open_block, "openBlock", views));
+  exports.Set("detach", Napi::Function::New(env, detach, "detach"));
   exports.Set("newChannel", Napi::Function::New(env, new_channel, "newChannel"));
 }
 

@@ -108,6 +108,7 @@ std::unique_ptr<SharedBlock> SharedBlock::create(uint64_t capacity) {
   os::allocate_shared(block->descriptor_.get(), bytes);
   block->header_ = os::Mapping(block->descriptor_.get(), 0, kBlockHeaderBytes, os::Mapping::Mode::kShared);
   block->content_ = os::Mapping(block->descriptor_.get(), kBlockHeaderBytes, capacity, os::Mapping::Mode::kShared);
+  block->content_.populate();
   return block;
 }
 

@@ -41,6 +41,14 @@ Mapping::Mapping(int fd, uint64_t offset, size_t size, Mode mode) : size_(size) 
   data_ = static_cast<uint8_t*>(data);
 }
 
+void Mapping::populate() const noexcept {
+#ifdef MADV_POPULATE_WRITE
+  madvise(data_, size_, MADV_POPULATE_WRITE);
+#elif defined(__linux__)
+  madvise(data_, size_, 23);  // the same, in headers older than the kernel
+#endif
+}
+
 void Mapping::make_private(int fd, uint64_t offset) {
   const int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED;
   if (mmap(data_, size_, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset)) == MAP_FAILED)

@@ -39,6 +39,8 @@ class Mapping {
   Mapping& operator=(Mapping&& other) noexcept;
   uint8_t* data() const noexcept { return data_; }
   size_t size() const noexcept { return size_; }
+  // Enters all pages at once (their memory must be allocated): cheaper than a fault for each. A hint.
+  void populate() const noexcept;
   // From now on as a fresh kPrivate mapping of the same bytes, at the same address.
   void make_private(int fd, uint64_t offset);
 

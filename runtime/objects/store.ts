@@ -11,6 +11,9 @@ import type { Ref } from './reference.ts';
 /** Share of the store that is used freely; beyond it, what nobody reads goes to disk. */
 const SOFT = 0.8;
 
+/** Values from this size on are mapped for their owner when they are put, while there is room. */
+const AHEAD = 32 * 2 ** 20;
+
 /** A value that was put, as others see it. */
 export interface StoredObject {
   /** Number of the ref in this worker. */
@@ -76,6 +79,8 @@ export class ObjectStore {
     const encoded = encodeAlone(value, (bytes) => this.#allocate(bytes));
     ref.resolve(encoded);
     if (encoded.block === undefined) return encoded;
+    const { hostUsed } = this.stats;
+    if (encoded.bytes >= AHEAD && hostUsed < this.#limit * SOFT) encoded.mapAhead();
     const number = this.#next++;
     encoded.onUse = () => this.#used(number);
     this.#objects.set(number, new WeakRef(ref));
@@ -146,7 +151,7 @@ export class ObjectStore {
     for (const [number, weak] of this.#objects) {
       const encoded = weak.deref()?.value;
       if (!(encoded instanceof Encoded)) this.#objects.delete(number);
-      else if (encoded.block !== undefined && !inUse(encoded.block)) yield encoded;
+      else if (encoded.block !== undefined && !inUse(encoded)) yield encoded;
     }
   }
 
@@ -224,7 +229,7 @@ export class ObjectStore {
         closeSync(fd);
       }
     }
-    if (!inUse(block)) this.#dropBlock(encoded);
+    if (!inUse(encoded)) this.#dropBlock(encoded);
   }
 
   #openForSpill(): { fd: number; path: string } {
@@ -247,6 +252,7 @@ export class ObjectStore {
 
   #dropBlock(encoded: Encoded): void {
     encoded.away = { restore: () => this.#restore(encoded), restoreLater: () => this.#restoreLater(encoded) };
+    encoded.closeAhead();
     encoded.block!.release();
     encoded.block = undefined;
   }
@@ -313,9 +319,10 @@ export function storedAs(encoded: Encoded): Omit<StoredObject, 'id'> {
   return { bytes, place: 'memory', pins: pins + inFlight, holders };
 }
 
-function inUse(block: SharedBlock): boolean {
-  const { pins, inFlight } = block.state();
-  return pins + inFlight > 0;
+/** By readers, other than the owner that may read it soon. */
+function inUse(encoded: Encoded): boolean {
+  const { pins, inFlight } = encoded.block!.state();
+  return pins + inFlight > (encoded.ahead === undefined ? 0 : 1);
 }
 
 function openFile(path: string): number {

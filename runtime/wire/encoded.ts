@@ -1,7 +1,7 @@
 // A value as bytes that stand alone: made once, sent any number of times (put, constructor arguments, calls that wait for an address).
 // Large ones are in a block of shared memory, where readers find them.
 import { addExtension, Packr, Unpackr } from 'msgpackr';
-import type { SharedBlock } from '../../kernels/index.ts';
+import { type BlockView, closeView, type SharedBlock } from '../../kernels/index.ts';
 import { type Allocate, currentSource, currentWriter, extension, malformed, open, readFrom, Source, writeTo } from './arrays.ts';
 import { contentBytes, DESCRIPTOR_BYTES, SHARED_BYTES } from './blocks.ts';
 import { codecOptions, unserializable } from './codec.ts';
@@ -30,6 +30,8 @@ export class Encoded {
   /** The bytes are elsewhere: how to bring them back to memory. */
   away: { restore(): void; restoreLater(): Promise<void> } | undefined = undefined;
   readonly onRelease: (() => void)[] = [];
+  /** The content mapped ahead of the first local read: making a large ArrayBuffer costs V8 a look at its heap. */
+  ahead: ArrayBuffer | BlockView | undefined = undefined;
   /** Called when it is read or sent. */
   onUse: (() => void) | undefined = undefined;
 
@@ -57,8 +59,18 @@ export class Encoded {
     this.header = this.sections = EMPTY;
   }
 
+  mapAhead(): void {
+    if (this.block !== undefined) this.ahead = open(this.block.descriptor, true);
+  }
+
+  closeAhead(): void {
+    if (this.ahead !== undefined) closeView(this.ahead);
+    this.ahead = undefined;
+  }
+
   /** Lets go of the memory now instead of when this is collected. */
   release(): void {
+    this.closeAhead();
     this.block?.release();
     this.block = undefined;
     this.blocks = [];
@@ -94,13 +106,20 @@ export function encodeAlone(value: unknown, allocate?: (bytes: number) => Shared
 export function decodeAlone(encoded: Encoded): unknown {
   encoded.onUse?.();
   encoded.away?.restore();
-  if (encoded.block !== undefined) return decodeShared(encoded.block.descriptor, encoded.headerBytes, true);
+  if (encoded.block !== undefined) {
+    const { ahead } = encoded;
+    encoded.ahead = undefined;
+    return decodeContent(ahead ?? open(encoded.block.descriptor, true), encoded.block.descriptor, encoded.headerBytes, true);
+  }
   return decodeFrom(encoded.header, encoded.sections, true);
 }
 
 /** A value from its block. `claim`: the owner did not count this reader; SINKFLEX_OBJECT_LOST when it comes too late. */
 export function decodeShared(descriptor: Uint8Array, headerBytes: number, claim: boolean): unknown {
-  const content = open(descriptor, claim);
+  return decodeContent(open(descriptor, claim), descriptor, headerBytes, claim);
+}
+
+function decodeContent(content: ArrayBuffer | BlockView, descriptor: Uint8Array, headerBytes: number, claim: boolean): unknown {
   const length = contentBytes(descriptor);
   const at = sectionsAt(headerBytes);
   if (at > length && headerBytes !== length) throw malformed('an encoded value beyond its block');
