@@ -16,13 +16,18 @@ export async function groupCreate(context: SuiteContext): Promise<void> {
         await Promise.all(groups.map((group) => group.remove()));
         return GROUPS / ((performance.now() - start) / 1000);
       };
-      for (let i = 0; i < 5; i++) await turn();
+      for (let i = 0; i < 60; i++) await turn(); // its code is compiled, as Ray's is
       await compare(context, {
         row: 'group.create',
         unit: 'groups/s',
         better: 'higher',
         turns: 5,
-        ours: turn,
+        // Ray's turn takes a third of a second: ours is the mean of several.
+        ours: async () => {
+          let seconds = 0;
+          for (let i = 0; i < 20; i++) seconds += GROUPS / (await turn());
+          return (20 * GROUPS) / seconds;
+        },
         peer: (ray) => ray.ask('group_create', { n: GROUPS }),
         bar: { ratio: 20 },
       });
