@@ -4,7 +4,6 @@ import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { createRequire, isBuiltin } from 'node:module';
 import { dirname, join, relative, sep } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { init, parse } from 'es-module-lexer';
 import { RuntimeFailure } from '../api/errors.ts';
 
 export interface ModuleGraph {
@@ -35,15 +34,19 @@ export function packageAt(folder: string): { name?: string; version?: string } |
   }
 }
 
+type Lexer = typeof import('es-module-lexer');
+
 class Walk {
   readonly #root: string;
+  readonly #lexer: Lexer;
   readonly #name: string | undefined;
   readonly #files = new Set<string>();
   readonly #packages = new Map<string, string>();
   readonly #queue: string[] = [];
 
-  constructor(root: string) {
+  constructor(root: string, lexer: Lexer) {
     this.#root = root;
+    this.#lexer = lexer;
     this.#name = packageAt(root)?.name;
   }
 
@@ -65,9 +68,9 @@ class Walk {
 
   #read(file: string): void {
     const source = readFileSync(file, 'utf8');
-    let imports: ReturnType<typeof parse>[0];
+    let imports: ReturnType<Lexer['parse']>[0];
     try {
-      [imports] = parse(source, file);
+      [imports] = this.#lexer.parse(source, file);
     } catch (error) {
       throw failure(`${file} cannot be read as a module: ${(error as Error).message}`, error);
     }
@@ -123,8 +126,9 @@ export function failure(message: string, cause?: unknown): RuntimeFailure {
 
 /** Follows the imports of `entries` (absolute paths) within `root`. Throws SINKFLEX_BAD_PROGRAM for what is missing or outside. */
 export async function moduleGraph(entries: readonly string[], root: string): Promise<ModuleGraph> {
-  await init;
-  const walk = new Walk(realpathSync(root));
+  const lexer = await import('es-module-lexer'); // not for workers, which import this file too
+  await lexer.init;
+  const walk = new Walk(realpathSync(root), lexer);
   for (const entry of entries) {
     if (!existsSync(entry)) throw failure(`there is no file ${entry}`);
     walk.add(entry, 'the program');

@@ -12,7 +12,7 @@ delete process.env.NODE_OPTIONS;
 t.teardown(() => shutdown());
 
 t.test('actors come and go, and memory, descriptors, threads, maps and sockets are where they were', async (t) => {
-  // Ten thousand in all where there is the time: SINKFLEX_LEAK_CYCLES=9000.
+  // Ten thousand in all where there is the time: SINKFLEX_LEAK_CYCLES=2000.
   const shared = Number(process.env.SINKFLEX_LEAK_CYCLES ?? 80);
   const others = Math.max(4, Math.round(shared / 20));
   await init({ onOutput: () => {}, warmWorkers: { process: 0 } });
@@ -29,7 +29,8 @@ t.test('actors come and go, and memory, descriptors, threads, maps and sockets a
     await until('sockets', () => readdirSync(folder).filter((name) => name.endsWith('.sock')).length === 2);
     return { here: await holdings(), there: await witness.holdings(), files: readdirSync(folder).length };
   };
-  await round();
+  // The log of events, too, has its size then.
+  for (let i = 0; i < (shared >= 2000 ? 3 : 1); i++) await round();
   const before = await round();
   const after = await round();
   t.equal(after.files, before.files);
