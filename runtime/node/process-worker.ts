@@ -42,7 +42,7 @@ class ProcessWorker implements Spare, WorkerCarrier {
   onGone: (() => void) | undefined;
   readonly #worker: Worker;
   readonly #janitor: Janitor;
-  readonly #stderr: OutputLines;
+  #stderr: OutputLines | undefined;
   #events: CarrierEvents | undefined;
   /** What it writes before it belongs to anybody. */
   #lines: ['stdout' | 'stderr', string][] = [];
@@ -57,16 +57,6 @@ class ProcessWorker implements Spare, WorkerCarrier {
     this.#worker = worker;
     this.#janitor = janitor;
     const child = worker.process;
-    this.pid = child.pid;
-    if (this.pid !== undefined) janitor.add(this.pid);
-    const line = (stream: 'stdout' | 'stderr') => (text: string) => {
-      if (stream === 'stderr' && text.includes(HEAP_FULL)) this.#heapFull = text;
-      if (this.#events === undefined) this.#lines.push([stream, text]);
-      else this.#events.onLine(stream, text);
-    };
-    this.#stderr = new OutputLines(child.stderr!, line('stderr'), () => this.#report());
-    new OutputLines(child.stdout!, line('stdout'), () => {});
-    child.once('exit', (code, signal) => this.#ended(code, signal));
     worker.on('error', (error: Error) => {
       // Not started at all, or a message that could not be sent to a process that is going.
       if (this.pid !== undefined) return;
@@ -74,6 +64,19 @@ class ProcessWorker implements Spare, WorkerCarrier {
       this.#settled();
       this.#report(true);
     });
+    this.pid = child.pid;
+    if (this.pid !== undefined) janitor.add(this.pid);
+    const line = (stream: 'stdout' | 'stderr') => (text: string) => {
+      if (stream === 'stderr' && text.includes(HEAP_FULL)) this.#heapFull = text;
+      if (this.#events === undefined) this.#lines.push([stream, text]);
+      else this.#events.onLine(stream, text);
+    };
+    // Without descriptors or processes left it has no pipes either.
+    if (child.stderr && child.stdout) {
+      this.#stderr = new OutputLines(child.stderr, line('stderr'), () => this.#report());
+      new OutputLines(child.stdout, line('stdout'), () => {});
+    }
+    child.once('exit', (code, signal) => this.#ended(code, signal));
     worker.on('message', (message: ToAgent) => {
       if (message.t !== 'ready') this.#events?.onMessage(message);
       else {
@@ -92,7 +95,7 @@ class ProcessWorker implements Spare, WorkerCarrier {
     this.#events = events;
     for (const [stream, text] of this.#lines.splice(0)) events.onLine(stream, text);
     this.#post({ t: 'birth', birth, label, environment });
-    if (this.#over) setImmediate(() => events.onEnd({ ...this.#exit, lastStderr: this.#stderr.last }));
+    if (this.#over) setImmediate(() => events.onEnd({ ...this.#exit, lastStderr: this.#stderr?.last ?? [] }));
     return this;
   }
 
@@ -134,15 +137,15 @@ class ProcessWorker implements Spare, WorkerCarrier {
     this.#killGroup();
     if (this.pid !== undefined) this.#janitor.gone(this.pid);
     this.#settled();
-    if (this.#stderr.ended) this.#report();
+    if (this.#stderr?.ended !== false) this.#report();
     else setTimeout(() => this.#report(true), STDERR_GRACE_MS);
   }
 
-  #report(late = this.#stderr.ended): void {
+  #report(late = this.#stderr?.ended !== false): void {
     if (this.#over || this.#exit === undefined || !late) return;
     this.#over = true;
     if (this.#events === undefined) this.onGone?.();
-    else this.#events.onEnd({ ...this.#exit, lastStderr: this.#stderr.last, ...this.#want() });
+    else this.#events.onEnd({ ...this.#exit, lastStderr: this.#stderr?.last ?? [], ...this.#want() });
   }
 
   #want(): Pick<WorkerEnd, 'error' | 'outOfMemory'> {
