@@ -1,0 +1,115 @@
+// Blocks: pins, claims that come too late, reuse, what a dead reader or a closed channel leaves, and the account of the host.
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import t from 'tap';
+import { BlockPool, closeView, makeBlockAccount, newBlockChannel, openBlock, type SharedBlock } from '../../kernels/shared-block.ts';
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+const fixture = new URL(`./fixtures/shared-block-process${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
+const { NODE_OPTIONS: _, ...env } = process.env;
+const MIB = 2 ** 20;
+const full = { code: 'SINKFLEX_OBJECT_STORE_FULL' };
+
+const account = makeBlockAccount(16 * MIB);
+const pool = new BlockPool(account.address);
+const children = new Set<ChildProcess>();
+t.teardown(() => {
+  for (const child of children) child.kill('SIGKILL');
+});
+
+async function until(what: string, done: () => boolean): Promise<void> {
+  const deadline = Date.now() + 10_000;
+  while (!done()) {
+    if (Date.now() > deadline) throw new Error(`not within 10 s: ${what}`);
+    collect();
+    await turn();
+  }
+}
+
+function made(bytes: number, fill: number): SharedBlock {
+  const block = pool.create(bytes);
+  block.write([0], [new Uint8Array(bytes).fill(fill)]);
+  return block;
+}
+
+t.test('a pin is taken by whoever opens, and given back with its last view', async (t) => {
+  const block = made(MIB, 1);
+  block.sent(newBlockChannel());
+  t.match(block.state(), { pins: 0, inFlight: 1 });
+  const adopted = openBlock(block.descriptor, false) as ArrayBuffer;
+  t.match(block.state(), { pins: 1, inFlight: 0, holders: [process.pid] });
+  const claimed = openBlock(block.descriptor, true) as ArrayBuffer;
+  t.equal(block.state().pins, 2);
+  new Uint8Array(adopted)[0] = 9;
+  t.equal(new Uint8Array(claimed)[0], 1, 'each view is private');
+  closeView(adopted);
+  closeView(claimed);
+  t.equal(adopted.byteLength, 0);
+  await until('both pins are back', () => block.state().pins === 0);
+  block.release();
+  t.throws(() => block.state(), { code: 'SINKFLEX_MEMORY_GONE' });
+});
+
+t.test('memory is used again only when nobody reads it, and old descriptors open nothing', async (t) => {
+  const block = made(MIB, 1);
+  const old = block.descriptor;
+  const view = openBlock(old, true) as ArrayBuffer;
+  block.release();
+  t.equal(openBlock(old, true), undefined, 'the content is over');
+  const other = made(MIB, 2);
+  t.equal(new Uint8Array(view)[MIB - 1], 1, 'the reader keeps what it had');
+  other.release();
+  const blocks = pool.stats().blocks;
+  closeView(view);
+  await turn();
+  const again = made(MIB, 3);
+  const more = made(MIB, 4);
+  t.equal(pool.stats().blocks, blocks, 'both were there already');
+  t.equal(openBlock(old, true), undefined, 'also in its next life');
+  again.release();
+  more.release();
+  t.throws(() => openBlock(new Uint8Array(39), true), { code: 'SINKFLEX_BAD_ARGUMENT' });
+  t.throws(() => openBlock(new Uint8Array(40), true), { code: 'SINKFLEX_BAD_ARGUMENT' });
+});
+
+t.test('sealed content stays, whatever its owner writes', (t) => {
+  const block = pool.create(MIB);
+  const own = new Uint8Array(block.view());
+  own.fill(5);
+  block.seal();
+  own.fill(6);
+  t.equal(own[0], 6);
+  t.equal(new Uint8Array(openBlock(block.descriptor, true) as ArrayBuffer)[0], 5);
+  block.release();
+  t.end();
+});
+
+t.test('the account counts all processes, and forgets the dead', async (t) => {
+  const before = pool.stats().hostUsed;
+  const child = fork(fixture, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], execArgv: [], env });
+  children.add(child);
+  const block = made(2 * MIB, 7);
+  child.send({ account: account.address, bytes: 6 * MIB, descriptor: [...block.descriptor] });
+  t.same((await once(child, 'message'))[0], { seen: 7 });
+  t.ok(pool.stats().hostUsed >= before + 8 * MIB);
+  t.same(block.state().holders, [child.pid]);
+  t.throws(() => pool.create(9 * MIB), full);
+  t.throws(() => pool.create(6 * MIB, 6 * MIB), full, 'some of it is reserved');
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  const now = pool.create(9 * MIB);
+  t.ok(pool.stats().hostUsed < 16 * MIB, 'what the dead had is free');
+  now.release();
+  block.release();
+  await until('the pin of the dead reader is dropped', () => {
+    pool.trim();
+    return pool.stats().waiting === 0;
+  });
+  t.equal(pool.stats().held, 0);
+  pool.leave();
+  await until('all is given back', () => pool.stats().used === 0);
+});
