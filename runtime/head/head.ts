@@ -1,6 +1,5 @@
 // The head of a run: carries out what the control plane decides. Tells agents what to start and stop, and everyone who calls an actor
 // where it is. Never on the path of a call; runs no user code; owns no process. What it says, it has written down first, if it has a journal.
-import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo } from '../api/types.ts';
 import {
   type ClusterEffect,
@@ -12,8 +11,6 @@ import {
   type TerminateReason,
   type ToHead,
 } from '../control/index.ts';
-import { Questions as Asked } from '../node/questions.ts';
-import type { AgentQuestion, Question } from '../observe/questions.ts';
 import { Actors } from './actors.ts';
 import type { Journal } from './journal.ts';
 import { Peers } from './peers.ts';
@@ -50,8 +47,6 @@ export class Head {
   readonly timers = new Timers();
   readonly #questions: Questions;
   readonly actors = new Actors(this);
-  /** What observers want to know of workers. */
-  readonly #asked = new Asked();
   readonly #changeListeners = new Set<OnClusterChange>();
   closing = false;
   readonly #inbox: { message: ToHead; from: PeerLink }[] = [];
@@ -159,18 +154,12 @@ export class Head {
         return;
       }
       case 'reply':
-        this.#asked.reply(message, message.worker);
+        this.peers.asked.reply(message, message.worker);
         return;
       case 'leaving':
         this.peers.leave(from);
         return;
     }
-  }
-
-  /** Asks a worker of a peer, or (-1) an agent itself. Rejects with SINKFLEX_NO_ANSWER. */
-  query(link: PeerLink | undefined, worker: number, question: Question | AgentQuestion, timeoutMs: number): Promise<unknown> {
-    if (link === undefined) return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `nobody is connected who has worker ${worker}`));
-    return this.#asked.ask(worker, timeoutMs, (request) => link.send({ t: 'query', worker, request, question, timeoutMs }));
   }
 
   // --- peers

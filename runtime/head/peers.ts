@@ -1,6 +1,9 @@
 // Who is connected to the head: agents with their nodes, and drivers. One that loses its connection while its process lives has its time to
 // come back; one whose process is gone is gone at once.
+import { RuntimeFailure } from '../api/errors.ts';
 import type { NodeId, PeerLink } from '../control/index.ts';
+import { Questions } from '../node/questions.ts';
+import type { AgentQuestion, Question } from '../observe/questions.ts';
 import type { HeadState, ProcessName } from './state.ts';
 import type { Timers } from './timers.ts';
 
@@ -24,6 +27,8 @@ export class Peers {
   readonly #subscriptions = new Map<PeerLink, Set<number>>();
   /** Those that hear of every change of every actor. */
   readonly watchers = new Set<PeerLink>();
+  /** What observers want to know of workers. */
+  readonly asked = new Questions();
   /** What actors of a draining node get to move. */
   readonly drainMs = new Map<NodeId, number>();
 
@@ -64,6 +69,12 @@ export class Peers {
   driverLink(worker: number): PeerLink | undefined {
     for (const driver of this.drivers()) if (driver.worker === worker) return driver.link;
     return undefined;
+  }
+
+  /** Asks a worker of a peer, or (-1) an agent itself. Rejects with SINKFLEX_NO_ANSWER. */
+  query(link: PeerLink | undefined, worker: number, question: Question | AgentQuestion, timeoutMs: number): Promise<unknown> {
+    if (link === undefined) return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `nobody is connected who has worker ${worker}`));
+    return this.asked.ask(worker, timeoutMs, (request) => link.send({ t: 'query', worker, request, question, timeoutMs }));
   }
 
   get links(): Iterable<PeerLink> {

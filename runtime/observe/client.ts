@@ -100,6 +100,7 @@ export class RunObserver {
   }
 
   #send(question: string, options: ListOptions & { name?: string; count?: number }): Promise<unknown> {
+    if (this.#channel.closed) return Promise.reject(endedEarly(this.run));
     const request = this.#next++;
     return new Promise<unknown>((resolve, reject) => {
       const ms = 2 * (options.timeoutMs ?? WORKER_MS) + MARGIN_MS;
@@ -142,7 +143,7 @@ export class RunObserver {
   #onClose(): void {
     for (const { reject, timer } of this.#asked.values()) {
       clearTimeout(timer);
-      reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `the run of process ${this.run.pid} ended before it answered`));
+      reject(endedEarly(this.run));
     }
     this.#asked.clear();
     this.#following.clear();
@@ -152,6 +153,10 @@ export class RunObserver {
   close(): void {
     this.#channel.close();
   }
+}
+
+function endedEarly({ pid }: FoundRun): RuntimeFailure {
+  return new RuntimeFailure('SINKFLEX_NO_ANSWER', `the run of process ${pid} ended before it answered`);
 }
 
 function unresponsive(run: FoundRun, cause?: unknown): RuntimeFailure {

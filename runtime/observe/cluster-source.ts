@@ -3,6 +3,7 @@ import type { Head } from '../head/index.ts';
 import type { EventLog } from './events.ts';
 import type { Silent } from './facts.ts';
 import type { Observable, ObservedWorker } from './observable.ts';
+import type { Question } from './questions.ts';
 import { watchHead } from './sources.ts';
 import type { StackSample } from './stack-sample.ts';
 
@@ -13,8 +14,8 @@ export function watchCluster(head: Head, events: EventLog): Observable {
   const linkTo = (worker: number) => head.peers.driverLink(worker) ?? head.peers.nodeLink(nodeOf.get(worker) ?? '');
   /** Worker -> node, as the agents said last. */
   let nodeOf = new Map<number, string>();
-  const ask = (worker: number, question: Parameters<Head['query']>[2], timeoutMs: number): Promise<unknown> =>
-    head.query(linkTo(worker), worker, question, timeoutMs + RELAY_MS);
+  const ask = (worker: number, question: Question, timeoutMs: number): Promise<unknown> =>
+    head.peers.query(linkTo(worker), worker, question, timeoutMs + RELAY_MS);
   return {
     ...watchHead(head, events),
     async workers(timeoutMs) {
@@ -32,7 +33,7 @@ export function watchCluster(head: Head, events: EventLog): Observable {
         [...head.state.cluster.nodes()].map(async ({ node }) => {
           const pid = head.state.nodes.get(node)?.pid;
           try {
-            const answer = await head.query(head.peers.nodeLink(node), -1, { ask: 'workers' }, timeoutMs + RELAY_MS);
+            const answer = await head.peers.query(head.peers.nodeLink(node), -1, { ask: 'workers' }, timeoutMs + RELAY_MS);
             for (const worker of answer as ObservedWorker[]) {
               nodes.set(worker.worker, node);
               workers.push(worker);
@@ -47,7 +48,7 @@ export function watchCluster(head: Head, events: EventLog): Observable {
     },
     ask,
     async stack(worker, timeoutMs) {
-      return (await head.query(linkTo(worker), -1, { ask: 'stack', worker }, timeoutMs + RELAY_MS)) as StackSample;
+      return (await head.peers.query(linkTo(worker), -1, { ask: 'stack', worker }, timeoutMs + RELAY_MS)) as StackSample;
     },
   };
 }
