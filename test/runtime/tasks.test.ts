@@ -126,11 +126,12 @@ t.test('code that gives the loop no turn sees the flag', async (t) => {
 
 t.test('admission: no more at once than there are processors', async (t) => {
   const meter = spawn(tasks.Meter, { isolation: 'thread', maxConcurrency: 100 });
+  await get([task(tasks.visit)(meter, 2), task(tasks.visit)(meter, 2)]); // each waits for the other
   await get(Array.from({ length: 6 }, () => task(tasks.visit)(meter, 1)));
-  t.same(await meter.visits(), { all: 6, most: 2 });
+  t.same(await meter.visits(), { all: 8, most: 2 });
   // Each of these waits for the three others.
   await get(Array.from({ length: 4 }, () => task(tasks.visit, { cpus: 0.5 })(meter, 4)));
-  t.same(await meter.visits(), { all: 10, most: 4 });
+  t.same(await meter.visits(), { all: 12, most: 4 });
   await kill(meter);
   t.match(await failure(task(tasks.add, { cpus: 3 })(1, 1)), {
     code: 'SINKFLEX_BAD_OPTION',
