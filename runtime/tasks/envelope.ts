@@ -1,8 +1,8 @@
 // What a pool and its threads say to each other: batches of tasks there, their outcomes back. Primitive values as they are, everything
 // else as bytes of our codec, so that errors, refs and handles arrive as in any call.
 import type { Ref } from '../objects/index.ts';
-import { decodeAlone, Encoded, type ErrorData, encodeAlone } from '../wire/index.ts';
-import { collectRefs } from '../worker/index.ts';
+import { decodeAlone, decodeShared, Encoded, type ErrorData, encodeAlone } from '../wire/index.ts';
+import { collectRefs, session } from '../worker/index.ts';
 import type { TaskName } from './definition.ts';
 
 /** Bytes that stand alone, each array with a buffer of its own: cloning a view would clone all that it is a view of. */
@@ -11,8 +11,20 @@ export interface Packed {
   readonly sections: Uint8Array;
 }
 
-/** A primitive, or bytes. */
-export type Sent = { plain: unknown } | Packed;
+/** A large value in shared memory; whoever packed it keeps it until it was unpacked. */
+export interface PackedShared {
+  readonly descriptor: Uint8Array;
+  readonly headerBytes: number;
+}
+
+/** A primitive, bytes, or where they are. */
+export type Sent = { plain: unknown } | Packed | PackedShared;
+
+/** What pack() found and made: refs of the value, and memory to be kept until it was unpacked. */
+export interface Kept {
+  readonly refs: Ref[];
+  readonly memory: Encoded[];
+}
 
 export interface SentTask {
   slot: number;
@@ -49,13 +61,16 @@ function alone(bytes: Uint8Array): Uint8Array {
   return bytes.byteLength === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes);
 }
 
-/** Refs that are found are added to `refs`. */
-export function pack(value: unknown, refs: Ref[]): Sent {
+export function pack(value: unknown, kept: Kept): Sent {
   if (primitive(value)) return { plain: value };
   if (Array.isArray(value) && value.length <= 16 && value.every(primitive)) return { plain: [...value] };
-  const outer = collectRefs(refs);
+  const outer = collectRefs(kept.refs);
+  const { store } = session();
   try {
-    const { header, sections } = encodeAlone(value);
+    const encoded = encodeAlone(value, store === undefined ? undefined : (bytes) => store.allocate(bytes));
+    const { header, sections, block, headerBytes } = encoded;
+    if (block !== undefined || encoded.blocks.length > 0) kept.memory.push(encoded);
+    if (block !== undefined) return { descriptor: new Uint8Array(block.descriptor), headerBytes };
     return { header: alone(header), sections: alone(sections) };
   } finally {
     collectRefs(outer);
@@ -63,5 +78,7 @@ export function pack(value: unknown, refs: Ref[]): Sent {
 }
 
 export function unpack(sent: Sent): unknown {
-  return 'plain' in sent ? sent.plain : decodeAlone(new Encoded(sent.header, sent.sections));
+  if ('plain' in sent) return sent.plain;
+  if ('descriptor' in sent) return decodeShared(sent.descriptor, sent.headerBytes, true);
+  return decodeAlone(new Encoded(sent.header, sent.sections));
 }

@@ -3,12 +3,11 @@
 import { performance } from 'node:perf_hooks';
 import { BroadcastChannel, threadId, workerData } from 'node:worker_threads';
 import type { ToAgent } from '../control/index.ts';
-import type { Ref } from '../objects/index.ts';
-import { encodeError } from '../wire/index.ts';
+import { type Encoded, encodeError } from '../wire/index.ts';
 import { Session } from '../worker/index.ts';
 import { begin, end, RunningTask } from './current.ts';
 import { knownTask, loadTask, type Task } from './definition.ts';
-import { type Batch, type BatchReply, type Outcome, pack, type SentTask, unpack } from './envelope.ts';
+import { type Batch, type BatchReply, type Kept, type Outcome, pack, type SentTask, unpack } from './envelope.ts';
 import type { FromGuest, GuestBirth, ToGuest } from './guests.ts';
 import { nestIn } from './nested.ts';
 import { BEGUN, CANCEL, DONE } from './slots.ts';
@@ -49,10 +48,30 @@ async function join(): Promise<Session> {
 }
 const here = await join();
 
+/** Memory of the answers of this batch, and of the one before: its owner has read that when it sends the next but one. */
+let results: Encoded[] = [];
+let previous: Encoded[] = [];
+let forget: NodeJS.Timeout | undefined;
+const FORGET_MS = 10_000;
+
+function nextBatch(): void {
+  clearTimeout(forget);
+  previous = results;
+  results = [];
+}
+
+function batchOver(): void {
+  if (results.length + previous.length === 0) return;
+  forget = setTimeout(() => {
+    results = [];
+    previous = [];
+  }, FORGET_MS).unref();
+}
+
 function succeeded(value: unknown): Outcome {
-  const refs: Ref[] = [];
-  const packed = pack(value, refs);
-  for (const ref of refs) here.lend(ref, owner);
+  const kept: Kept = { refs: [], memory: results };
+  const packed = pack(value, kept);
+  for (const ref of kept.refs) here.lend(ref, owner);
   return { value: packed };
 }
 
@@ -87,6 +106,7 @@ function run(task: Task, sent: SentTask): Outcome | Promise<Outcome> {
 const notBegun: Outcome = { begun: false };
 
 export default async function runBatch(batch: Batch): Promise<BatchReply> {
+  nextBatch();
   const outcomes: Outcome[] = [];
   const reply: BatchReply = { worker: here.worker, outcomes, ms: 0, waited: false };
   let task: Task;
@@ -109,5 +129,6 @@ export default async function runBatch(batch: Batch): Promise<BatchReply> {
     outcomes.push(outcome instanceof Promise ? await outcome : outcome);
   }
   reply.ms = performance.now() - began;
+  batchOver();
   return reply;
 }

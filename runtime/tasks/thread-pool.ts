@@ -2,11 +2,10 @@
 // its grace is ended with its thread.
 import type { Piscina } from 'piscina';
 import { RuntimeFailure } from '../api/errors.ts';
-import type { Ref } from '../objects/index.ts';
 import { decodeError } from '../wire/index.ts';
 import type { Session } from '../worker/index.ts';
 import type { Holder, TaskCall } from './call.ts';
-import { type BatchReply, type Outcome, pack, type SentTask, unpack } from './envelope.ts';
+import { type BatchReply, type Kept, type Outcome, pack, type SentTask, unpack } from './envelope.ts';
 import { Guests } from './guests.ts';
 import { type Executor, MOST_LEASES } from './scheduler.ts';
 import { Slots } from './slots.ts';
@@ -108,21 +107,22 @@ export class ThreadPool implements Executor {
   async run(calls: TaskCall[]): Promise<void> {
     const abort = new Abort();
     const sent = calls.map((call) => new Sent(call, this.#slots.take(), this, abort));
-    const nested: Ref[] = [];
+    const kept: Kept = { refs: [], memory: [] };
     const { id, name, module } = calls[0]!.task;
     try {
       this.#pool ??= this.#open();
       const pool = await this.#pool;
       const tasks = sent.map(
-        ({ call, slot }): SentTask => ({ slot, attempt: call.attempt, args: pack(call.args, nested), remainingMs: call.remainingMs }),
+        ({ call, slot }): SentTask => ({ slot, attempt: call.attempt, args: pack(call.args, kept), remainingMs: call.remainingMs }),
       );
       const reply = (await pool.run({ task: { id, name, module }, tasks }, { signal: abort })) as BatchReply;
-      for (const ref of nested) this.#session.lend(ref, reply.worker);
+      for (const ref of kept.refs) this.#session.lend(ref, reply.worker);
       for (let i = 0; i < sent.length; i++) {
         sent[i]!.over();
         this.#slots.give(sent[i]!.slot);
         this.#settle(calls[i]!, reply.outcomes[i]!);
       }
+      kept.memory.length = 0;
       this.#measured(id, reply.ms / calls.length, reply.waited);
     } catch (error) {
       const cause = this.#closed
