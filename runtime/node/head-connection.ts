@@ -5,6 +5,7 @@ import { Channel, connect, HEAD } from '../wire/index.ts';
 
 const FIRST_WAIT_MS = 20;
 const LONGEST_WAIT_MS = 500;
+const OPEN_MS = 3000;
 
 export interface HeadConnectionOptions {
   folder: string;
@@ -32,9 +33,18 @@ export class HeadConnection implements HeadLink {
     return this.#channel !== undefined;
   }
 
-  /** The first connection; rejects if nobody listens, or the token is wrong. */
+  /** The first connection; rejects if nobody listens for a while (a head may be on its way back), or the token is wrong. */
   async open(): Promise<void> {
-    await this.#connect();
+    for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) {
+      try {
+        await this.#connect();
+        return;
+      } catch (error) {
+        const late = performance.now() - this.#awaySince > OPEN_MS;
+        if (late || (error as { code?: unknown }).code === 'SINKFLEX_AUTHENTICATION_FAILED') throw error;
+      }
+      await new Promise((resolve) => setTimeout(resolve, waitMs));
+    }
   }
 
   async #connect(): Promise<void> {
