@@ -26,7 +26,7 @@ t.test('actors come and go, and memory, descriptors, threads, maps and sockets a
   const round = async (): Promise<{ here: Holdings; there: Holdings; files: number }> => {
     for (let i = 0; i < shared; i++) await cycle('shared');
     for (let i = 0; i < others; i++) await Promise.all([cycle('process'), cycle('thread')]);
-    await until('sockets', () => readdirSync(folder).filter((name) => name.endsWith('.sock')).length === 2);
+    await until('sockets', () => readdirSync(folder).filter((name) => /^\d+\.sock$/.test(name)).length === 2);
     return { here: await holdings(), there: await witness.holdings(), files: readdirSync(folder).length };
   };
   // The log of events, too, has its size then.
