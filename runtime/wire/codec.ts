@@ -5,6 +5,7 @@ import { addExtension, Packr, Unpackr } from 'msgpackr';
 import { RuntimeFailure } from '../api/errors.ts';
 import { extension, malformed, open, readFrom, Source, writeTo } from './arrays.ts';
 import { contentBytes, DESCRIPTOR_BYTES } from './blocks.ts';
+import { Bounds, isLeaf, MAX_NESTING, nestsTooDeep } from './bounds.ts';
 import { SectionWriter } from './sections.ts';
 
 const REUSE_BUFFER = 512; // msgpackr: give back the shared target with its range instead of a subarray,
@@ -24,6 +25,7 @@ export function registerWireClass<T>(
   write: (value: T) => unknown,
   read: (data: unknown) => unknown,
 ): void {
+  isLeaf(type);
   addExtension({ Class: type, type: extension[kind], write, read });
 }
 
@@ -79,6 +81,7 @@ export class Encoder {
     const outer = writeTo(sections);
     try {
       const target = this.#packr.pack(value, REUSE_BUFFER | RESET_POSITION) as ReusedTarget;
+      if (target.end - target.start > MAX_NESTING && nestsTooDeep(value)) throw new RangeError('more than the stack of a peer takes');
       const { size } = sections;
       if (size === 0 && sections.blocks.length === 0) {
         into.append(target, target.start, target.end);
@@ -141,10 +144,15 @@ addExtension({
 
 export class Decoder {
   #unpackr = new Unpackr({ ...codecOptions, sequential: true });
+  readonly #bounds = new Bounds();
 
   /** All messages of a frame. `sections` starts at a multiple of 8 in its buffer. */
   decode(header: Buffer, sections: Uint8Array, fresh: boolean): unknown[] {
-    if (fresh) this.#unpackr = new Unpackr({ ...codecOptions, sequential: true });
+    if (fresh) {
+      this.#unpackr = new Unpackr({ ...codecOptions, sequential: true });
+      this.#bounds.reset();
+    }
+    this.#bounds.scan(header);
     frame = new Source(sections, sections.length);
     placed = false;
     const outer = readFrom(frame);

@@ -1,9 +1,11 @@
 // A value as bytes that stand alone: made once, sent any number of times (put, constructor arguments, calls that wait for an address).
 // Large ones are in a block of shared memory, where readers find them.
+
 import { addExtension, Packr, Unpackr } from 'msgpackr';
 import { type BlockView, closeView, type SharedBlock } from '../../kernels/index.ts';
 import { type Allocate, currentSource, currentWriter, extension, malformed, open, readFrom, Source, writeTo } from './arrays.ts';
 import { contentBytes, DESCRIPTOR_BYTES, SHARED_BYTES } from './blocks.ts';
+import { Bounds, isLeaf, MAX_NESTING, nestsTooDeep } from './bounds.ts';
 import { codecOptions, unserializable } from './codec.ts';
 import { EMPTY, laidOut, SectionWriter } from './sections.ts';
 
@@ -87,6 +89,7 @@ export function encodeAlone(value: unknown, allocate?: (bytes: number) => Shared
   let header: Uint8Array;
   try {
     header = new Uint8Array(packr.pack(value));
+    if (header.length > MAX_NESTING && nestsTooDeep(value)) throw new RangeError('more than the stack of a peer takes');
   } catch (error) {
     throw unserializable(error);
   } finally {
@@ -133,7 +136,11 @@ function decodeFrom(header: Uint8Array, sections: Uint8Array, claims: boolean): 
   return unpack(header, new Source(aligned, aligned.length, 0, claims));
 }
 
+const bounds = new Bounds();
+
 function unpack(header: Uint8Array, source: Source): unknown {
+  bounds.reset();
+  bounds.scan(header, true);
   const outer = readFrom(source);
   try {
     return unpackr.unpack(Buffer.from(header.buffer, header.byteOffset, header.length));
@@ -202,4 +209,5 @@ function read(data: Uint8Array): unknown {
   return decodeFrom(header, piece(view.getUint32(9) * 8, view.getFloat64(13)), source.claims);
 }
 
+isLeaf(Encoded);
 addExtension({ Class: Encoded, type: extension.encoded, pack: write as never, unpack: read });

@@ -315,3 +315,62 @@ t.test('errors and values that stand alone', (t) => {
   t.throws(() => encodeAlone(2n ** 70n), { code: 'SINKFLEX_NOT_SERIALIZABLE' });
   t.end();
 });
+
+t.test('nesting and claims of containers are bounded before anything is decoded', (t) => {
+  const frame = (...bytes: number[]): Buffer => {
+    const prefix = Buffer.alloc(PREFIX_BYTES);
+    writePrefix(prefix, bytes.length, 0, true);
+    return Buffer.concat([prefix, Buffer.from(bytes)]);
+  };
+  const many = (byte: number, n: number): number[] => new Array<number>(n).fill(byte);
+  for (const [what, bytes] of Object.entries({
+    'an array of four billion': [0xdd, 0xff, 0xff, 0xff, 0xff, 1],
+    'arrays in arrays of what is there once': [0xdc, 0, 8, 0xdc, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8],
+    'a map of more than there is': [0xde, 0xff, 0xff, 1, 2],
+    'a record of more keys than there are': [0xd4, 0x72, 0x40, 0xdc, 0xff, 0xff, 0xa1, 0x61],
+    'a shape without keys': [0xd4, 0x72, 0x40, 1],
+    'a value cut short': [0x92, 1],
+    'a string cut short': [0x91, 0xd9, 200, 0x61],
+    'an extension of somebody else': [0x91, 0xd4, 0x65, 0, 0x90],
+    'brackets for the whole stack': [...many(0x91, 100_000), 1],
+  })) {
+    const { messages, error } = receive(frame(...bytes), []);
+    t.match(error, { code: 'SINKFLEX_PROTOCOL' }, what);
+    t.same(messages, []);
+  }
+  let deep: unknown = 1;
+  for (let i = 0; i < 900; i++) deep = i % 3 === 0 ? [deep] : i % 3 === 1 ? { deep } : new Map([[1, deep]]);
+  const sink = record();
+  const channel = new Channel(0, sink.transport, quiet);
+  channel.send([1, deep]);
+  t.throws(() => channel.send([2, [[...many(7, 1000)], [[deep]].concat(), { a: [[[[[[[[[[deep]]]]]]]]]], b: wrapped(deep, 100) }]]), {
+    code: 'SINKFLEX_NOT_SERIALIZABLE',
+  });
+  t.throws(() => encodeAlone(wrapped(deep, 100)), { code: 'SINKFLEX_NOT_SERIALIZABLE' });
+  channel.send([3, { fine: true }]);
+  channel.flush();
+  const { messages, error } = receive(sink.bytes(), []);
+  t.equal(error, undefined);
+  t.same(messages[1], [3, { fine: true }]);
+  t.equal(messages.length, 2);
+
+  // Shapes beyond the first 64 have names of two bytes, and old ones are defined again.
+  const shapes = record();
+  const other = new Channel(0, shapes.transport, quiet);
+  const sent = Array.from({ length: 20_000 }, (_, i) => [1, { [`a${(i * i) % 1237}`]: i, b: [{ [`c${i % 301}`]: [] }] }]);
+  for (const [i, message] of sent.entries()) {
+    other.send(message);
+    if (i % 100 === 0) other.flush();
+  }
+  other.flush();
+  const got = receive(shapes.bytes(), []);
+  t.equal(got.error, undefined);
+  t.equal(JSON.stringify(got.messages), JSON.stringify(sent));
+  t.end();
+});
+
+function wrapped(value: unknown, times: number): unknown {
+  let result = value;
+  for (let i = 0; i < times; i++) result = [result];
+  return result;
+}
