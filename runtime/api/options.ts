@@ -1,4 +1,5 @@
 // Checks what a user passes, and fills in defaults. Wrong options fail where they were written, not in a worker.
+import { statSync } from 'node:fs';
 import type { ActorSpec, Bundle, ResourceRequest, Strategy } from '../control/index.ts';
 import { nodeCapacity } from '../node/capacity.ts';
 import { defaultStoreBytes } from '../objects/index.ts';
@@ -26,6 +27,11 @@ function count(option: string, value: number | undefined, fallback: number, leas
   if (value === Number.POSITIVE_INFINITY) return Number.MAX_SAFE_INTEGER;
   if (!Number.isSafeInteger(value) || value < least) bad(option, value, `an integer of at least ${least}`);
   return value;
+}
+
+function folder(option: string, path: string): string {
+  if (typeof path !== 'string' || !statSync(path, { throwIfNoEntry: false })?.isDirectory()) bad(option, path, 'a folder that is there');
+  return path;
 }
 
 function ms(option: string, value: number | undefined, fallback: number): number {
@@ -172,7 +178,7 @@ export function checkInit(options: InitOptions): CheckedInit {
     maxInFlightBytes: count('maxInFlightBytes', options.maxInFlightBytes, 2 ** 30, 1),
     timeline: options.timeline === true,
     objectStoreMemory: count('objectStoreMemory', options.objectStoreMemory, defaultStoreBytes(), 2 ** 20),
-    ...(options.spillFolder === undefined ? {} : { spillFolder: options.spillFolder }),
+    ...(options.spillFolder === undefined ? {} : { spillFolder: folder('spillFolder', options.spillFolder) }),
     warmWorkers: {
       ...(process === undefined ? {} : { process: count('warmWorkers.process', process, 0, 0) }),
       ...(thread === undefined ? {} : { thread: count('warmWorkers.thread', thread, 0, 0) }),

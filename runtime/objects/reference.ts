@@ -174,7 +174,7 @@ export class Ref implements ObjectRef<unknown> {
     if (this.state === FAILED) unobserved.unregister(this);
   }
 
-  /** The value itself. Only when state is VALUE. */
+  /** The value itself. Only when state is VALUE. SINKFLEX_OBJECT_LOST when it had gone to disk and the file is damaged. */
   read(): unknown {
     return this.value instanceof Encoded ? decodeAlone(this.value) : this.value;
   }

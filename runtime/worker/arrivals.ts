@@ -41,7 +41,13 @@ export class Arrivals {
           'SINKFLEX_OBJECT_RELEASED',
           `argument ${index} of ${this.#host.name}.${call.method}() was released`,
         );
-      else call.args[index] = ref.read();
+      else {
+        try {
+          call.args[index] = ref.read();
+        } catch (error) {
+          call.failure ??= error; // it had gone to disk, and is lost
+        }
+      }
       if (ref.borrowed !== undefined) ref.release();
       call.waiting--;
       if (call.waiting === 0) this.#release(call.connection, lane);

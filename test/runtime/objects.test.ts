@@ -290,6 +290,11 @@ t.test('what has no room in memory goes to disk, checked, and comes back', async
   t.same(files(), [], 'files go with their values');
 });
 
+t.test('wrong options are refused', async (t) => {
+  await t.rejects(init({ objectStoreMemory: 10 }), { code: 'SINKFLEX_BAD_OPTION' });
+  await t.rejects(init({ spillFolder: '/nowhere/at/all' }), { code: 'SINKFLEX_BAD_OPTION' });
+});
+
 t.test('neither memory nor disk: an error that says so, and all works on', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'sinkflex-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
