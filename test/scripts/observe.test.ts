@@ -172,7 +172,8 @@ t.test('a blocked worker shows as such, and so does a driver that is stopped; ne
   await driver.tell('block');
   const before = performance.now();
   const workers = await json(t, 'list', 'workers', '--timeout', '200');
-  t.match(workers, { silent: [{ name: 'talker', why: 'blocked', pid: driver.pids.talker }] });
+  const silent = (workers.silent as { name: string }[]).find(({ name }) => name === 'talker');
+  t.match(silent, { why: 'blocked', pid: driver.pids.talker });
   const tasks = await sinkflex(t, ...on('list', 'tasks', '--timeout', '200', '--where', 'actor=talker'));
   t.match(tasks.out, /^talker +spin\(\) +unanswered +driver/m);
   t.match(tasks.out, new RegExp(`no answer from talker \\(pid ${driver.pids.talker}\\): its event loop is blocked`));
@@ -188,7 +189,7 @@ t.test('a blocked worker shows as such, and so does a driver that is stopped; ne
     stopped.errors,
     new RegExp(`SINKFLEX_NO_ANSWER: the run of process ${driver.pid} did not answer in time: the process is stopped`),
   );
-  t.ok(performance.now() - before < 10_000);
+  t.ok(performance.now() - before < 20_000);
 });
 
 t.test('--watch and --follow end with the run', async (t) => {
