@@ -5,6 +5,7 @@ A line of JSON in, {"op": "all_reduce", "size": bytes, "n": times}; a line of JS
 """
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -46,7 +47,8 @@ def other(index, members, meeting):
 
 def main():
     members = int(sys.argv[1])
-    meeting = os.path.join(tempfile.mkdtemp(prefix="sfx-gloo-"), "meeting")
+    folder = tempfile.mkdtemp(prefix="sfx-gloo-")
+    meeting = os.path.join(folder, "meeting")
     others = mp.spawn(other, args=(members, meeting), nprocs=members - 1, join=False)
 
     def ask():
@@ -56,8 +58,11 @@ def main():
     def answer(value):
         print(json.dumps({"value": value}), flush=True)
 
-    serve(0, members, meeting, ask, answer)
-    others.join()
+    try:
+        serve(0, members, meeting, ask, answer)
+        others.join()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
