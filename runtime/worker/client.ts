@@ -138,10 +138,17 @@ export class ActorClient {
   }
 
   #busy(ref: Ref, place: Place): ActorBusyError {
-    return new ActorBusyError(
-      `the mailbox of actor ${this.name} is full (maxPending ${place.maxPending}); ${this.describe(ref.method)} did not run`,
-      { actor: this.name, maxPending: place.maxPending },
-    );
+    // Where a flood came from is seen in its first frames, and each costs as much as the refusal itself.
+    const { stackTraceLimit } = Error;
+    Error.stackTraceLimit = Math.min(stackTraceLimit, 4);
+    try {
+      return new ActorBusyError(
+        `the mailbox of actor ${this.name} is full (maxPending ${place.maxPending}); ${this.describe(ref.method)} did not run`,
+        { actor: this.name, maxPending: place.maxPending },
+      );
+    } finally {
+      Error.stackTraceLimit = stackTraceLimit;
+    }
   }
 
   /** The arguments as they are now, for a call that is sent later or perhaps again. */

@@ -70,7 +70,10 @@ t.test('order and at most once hold under kills', async () => {
   let next = 0;
   await fc.assert(
     fc.asyncProperty(
-      fc.array(fc.constantFrom('call', 'call', 'call', 'yield', 'kill'), { minLength: 5, maxLength: 60 }),
+      fc.array(fc.constantFrom('call', 'call', 'call', 'call', 'yield', 'throw', 'kill', 'stop', 'exit', 'reject'), {
+        minLength: 10,
+        maxLength: 60,
+      }),
       async (script) => {
         const sent: { number: number; outcome: Promise<string> }[] = [];
         let killed = false;
@@ -83,10 +86,17 @@ t.test('order and at most once hold under kills', async () => {
             );
             sent.push({ number, outcome });
           } else if (word === 'yield') await victim.label().catch(() => {});
+          else if (word === 'throw') victim.fail('plain').catch(() => {});
           else if (!killed) {
+            // One end of whatever kind for each script; a stopped process that is killed must go on dying.
             const { pid } = find('often-killed');
             killed = true;
-            if (pid !== undefined) process.kill(pid, 'SIGKILL');
+            if (word === 'exit') victim.exit(3).catch(() => {});
+            else if (word === 'reject') victim.rejectUnhandled('of nobody').catch(() => {});
+            else if (pid !== undefined) {
+              if (word === 'stop') process.kill(pid, 'SIGSTOP');
+              process.kill(pid, 'SIGKILL');
+            }
           }
         }
         const outcomes = await Promise.all(sent.map(async ({ number, outcome }) => ({ number, outcome: await outcome })));
@@ -100,7 +110,7 @@ t.test('order and at most once hold under kills', async () => {
         if (outcomes.at(-1)!.outcome === 'not') throw new Error('a call made while it was down did not wait for the next incarnation');
       },
     ),
-    { numRuns: 5, endOnFailure: true },
+    { numRuns: 8, endOnFailure: true, seed: 20 },
   );
   await kill(victim);
 });
