@@ -3,7 +3,7 @@
 import { addExtension } from 'msgpackr';
 import { type BlockView, openBlock } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
-import { DESCRIPTOR_BYTES, SHARED_BYTES, sealedBlockOf } from './blocks.ts';
+import { contentBytes, DESCRIPTOR_BYTES, noteView, SHARED_BYTES, sealedBlockOf } from './blocks.ts';
 import type { SectionWriter } from './sections.ts';
 
 export const extension = {
@@ -197,6 +197,7 @@ export function open(descriptor: Uint8Array, claim: boolean): ArrayBuffer | Bloc
     throw new RuntimeFailure('SINKFLEX_OBJECT_LOST', 'the shared memory of the value is gone, with its owner', { cause: error });
   }
   if (content === undefined) throw new RuntimeFailure('SINKFLEX_OBJECT_LOST', 'the owner does not keep the value in that place any more');
+  noteView(contentBytes(descriptor));
   return content;
 }
 

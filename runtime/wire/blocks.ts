@@ -1,5 +1,7 @@
 // Which shared memory the large parts of messages of this thread go through, if any, and the arrays that were made in it. Descriptors of
 // blocks are 40 opaque bytes that any process of the host opens.
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { BlockPool, isSinkflexError, type SharedBlock, type SharedMemoryAddress } from '../../kernels/index.ts';
 
 /** Sections of a message that are smaller together go in the frame. */
@@ -53,6 +55,36 @@ export function isShortage(error: unknown): boolean {
     isSinkflexError(error) &&
     (error.code === 'SINKFLEX_OBJECT_STORE_FULL' || error.code === 'SINKFLEX_MEMORY_SHORT' || error.code === 'SINKFLEX_OS_FAILED')
   );
+}
+
+/** Views of so many bytes are worth a look at the young part of the heap, where most of them die: their blocks are used again then. */
+const LOOK_AFTER_BYTES = 32 * 2 ** 20;
+const LOOK_AFTER_MS = 20;
+let viewed = 0;
+let look: NodeJS.Timeout | undefined;
+let collectYoung: (() => void) | undefined;
+
+/** A view of so many bytes was made. V8 by itself collects views only after many, since each is a small object. */
+export function noteView(bytes: number): void {
+  viewed += bytes;
+  if (viewed < LOOK_AFTER_BYTES || look !== undefined) return;
+  look = setTimeout(() => {
+    look = undefined;
+    viewed = 0;
+    collectYoung ??= youngCollector();
+    collectYoung();
+  }, LOOK_AFTER_MS);
+  look.unref();
+}
+
+function youngCollector(): () => void {
+  try {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as (options: { type: 'minor' }) => void;
+    return () => collect({ type: 'minor' });
+  } catch {
+    return () => {}; // V8 does it by itself, later
+  }
 }
 
 /** Blocks of arrays that were made in shared memory. */
