@@ -11,6 +11,9 @@ import { Counter, Probe } from './fixtures/actors.ts';
 import { Placed } from './fixtures/owners.ts';
 import { gone, runs } from './fixtures/processes.ts';
 
+// A dozen processes start here, two of them with the whole command line.
+t.setTimeout(150_000);
+// The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
 const base = mkdtempSync(join(tmpdir(), 'sf-h-'));
 const folder = join(base, 'cluster');
