@@ -2,26 +2,21 @@
 // lost with its worker, calls that are made again.
 import { performance } from 'node:perf_hooks';
 import type { SinkflexError } from '../../kernels/index.ts';
-import {
-  ActorBusyError,
-  ActorDiedError,
-  ActorFailedError,
-  CallAbortedError,
-  CallTimeoutError,
-  type Death,
-  RuntimeFailure,
-} from '../api/errors.ts';
+import { ActorBusyError, CallAbortedError, RuntimeFailure } from '../api/errors.ts';
 import type { CallOptions } from '../api/types.ts';
 import type { Place } from '../control/index.ts';
 import { PENDING, Ref } from '../objects/index.ts';
-import { decodeError, Encoded, encodeAlone } from '../wire/index.ts';
+import { Encoded } from '../wire/index.ts';
+import { busy, deathOf, finalError, isDeathOf } from './client-errors.ts';
 import type { Connection } from './connection.ts';
+import { Keys } from './keys.ts';
 import { retryDelayMs } from './retry.ts';
 import { callScope } from './scope.ts';
-import { collectRefs, type Session } from './session.ts';
+import type { Session } from './session.ts';
 import { DEFAULT_WINDOW, IncomingStream, StreamFace } from './stream.ts';
 import { Terms } from './terms.ts';
-import { WaitingCalls } from './waiting.ts';
+import { untilAlive } from './until-alive.ts';
+import { keepArguments, WaitingCalls } from './waiting.ts';
 
 export class ActorClient {
   readonly id: number;
@@ -47,12 +42,9 @@ export class ActorClient {
   /** How many may be; more wait here, or are refused. */
   #window = Number.POSITIVE_INFINITY;
   #place: Place | undefined;
-  #watchers: (() => void)[] = [];
+  readonly #watchers: (() => void)[] = [];
   readonly #listeners = new Set<(place: Place) => void>();
-  #lastKey = 0;
-  /** Keys of calls that are not over, ascending. */
-  readonly #keys = new Set<number>();
-  #unacknowledged = 0;
+  readonly #keys = new Keys();
 
   constructor(session: Session, id: number, name: string) {
     this.#session = session;
@@ -93,8 +85,7 @@ export class ActorClient {
       return;
     }
     if (terms.retries > 0) {
-      terms.key = ++this.#lastKey;
-      this.#keys.add(terms.key);
+      terms.key = this.#keys.next();
     }
     ref.guard = terms;
     this.#begin(ref, args, terms);
@@ -110,15 +101,15 @@ export class ActorClient {
             { actor: this.name },
           );
         }
-        if (terms !== undefined && terms.key !== 0) this.#keep(ref, args);
+        if (terms !== undefined && terms.key !== 0) keepArguments(ref, args);
         this.#send(connection, ref, terms?.key ? ref.args : args, terms);
         return;
       }
       const place = this.#place;
-      if (place?.status === 'dead') throw this.#finalError(place, terms);
+      if (place?.status === 'dead') throw finalError(this, place, terms);
       if (place?.onFull === 'reject' && (connection === undefined ? this.#waiting.size : this.#inFlight) >= this.#window)
-        throw this.#busy(ref, place);
-      this.#keep(ref, args);
+        throw busy(this, ref, place);
+      keepArguments(ref, args);
       ref.since = Math.round(performance.now());
       this.#waiting.push(ref);
     } catch (error) {
@@ -137,46 +128,11 @@ export class ActorClient {
     } else this.resolvePlace();
   }
 
-  #busy(ref: Ref, place: Place): ActorBusyError {
-    // Where a flood came from is seen in its first frames, and each costs as much as the refusal itself.
-    const { stackTraceLimit } = Error;
-    Error.stackTraceLimit = Math.min(stackTraceLimit, 4);
-    try {
-      return new ActorBusyError(
-        `the mailbox of actor ${this.name} is full (maxPending ${place.maxPending}); ${this.describe(ref.method)} did not run`,
-        { actor: this.name, maxPending: place.maxPending },
-      );
-    } finally {
-      Error.stackTraceLimit = stackTraceLimit;
-    }
-  }
-
-  /** The arguments as they are now, for a call that is sent later or perhaps again. */
-  #keep(ref: Ref, args: unknown[]): void {
-    let plain = true;
-    for (let i = 0; i < args.length && plain; i++) {
-      const arg = args[i];
-      plain = (typeof arg !== 'object' && typeof arg !== 'function' && typeof arg !== 'symbol') || arg === null;
-    }
-    if (plain) {
-      ref.args = args;
-      return;
-    }
-    const refs: Ref[] = [];
-    const outer = collectRefs(refs);
-    try {
-      ref.args = encodeAlone(args);
-    } finally {
-      collectRefs(outer);
-    }
-    if (refs.length > 0) ref.holds = refs;
-  }
-
   #send(connection: Connection, ref: Ref, args: unknown, terms: Terms | undefined): void {
     ref.incarnation = this.#incarnation;
     ref.era = this.#era;
     ref.connection = connection;
-    connection.call(ref, this.target, this.#incarnation, args, terms, terms?.key ? this.#lowestKey() : 0);
+    connection.call(ref, this.target, this.#incarnation, args, terms, terms?.key ? this.#keys.lowest : 0);
     this.#inFlight++;
     if (args instanceof Encoded) {
       if (ref.holds !== undefined) for (const held of ref.holds) this.#session.lend(held, connection.peer);
@@ -257,7 +213,7 @@ export class ActorClient {
   }
 
   #died(ref: Ref, place: Place): void {
-    const error = this.#deathOf(ref, place);
+    const error = deathOf(this, ref, place);
     if (error.final || !this.#again(ref, ref.incarnation + 1)) ref.reject(error);
   }
 
@@ -265,9 +221,7 @@ export class ActorClient {
   #again(ref: Ref, notBefore: number): boolean {
     const terms = ref.guard as Terms | undefined;
     if (terms === undefined || terms.retries === 0 || (terms.stream?.received ?? 0) > 0 || ref.state !== PENDING) return false;
-    terms.retries--;
-    terms.failures++;
-    terms.mayHaveRun = true;
+    terms.spend();
     this.#requeue(ref, terms, notBefore);
     return true;
   }
@@ -289,22 +243,19 @@ export class ActorClient {
       return;
     }
     if (terms.mayHaveRun && error.details?.mayHaveRun === false) error.details.mayHaveRun = true;
-    if (error instanceof ActorDiedError && error.incarnation === ref.incarnation && this.#isMe(error.details?.actor)) {
+    if (isDeathOf(this, ref, error)) {
       // The incarnation was ending. A call that did not run costs nothing.
       if (!error.mayHaveRun) this.#requeue(ref, terms, ref.incarnation + 1);
       else if (!this.#again(ref, ref.incarnation + 1)) ref.reject(error);
       return;
     }
     if (terms.retries > 0 && (terms.stream?.received ?? 0) === 0 && error.name !== 'ActorBusyError' && terms.retryOn?.(error) === true) {
-      terms.retries--;
-      terms.failures++;
-      terms.mayHaveRun = true;
+      terms.spend();
       ref.callId = 0;
       ref.connection = undefined;
       // What was answered is not answered again: a new execution has a new key.
       this.keyDone(terms.key);
-      terms.key = ++this.#lastKey;
-      this.#keys.add(terms.key);
+      terms.key = this.#keys.next();
       terms.resting = true;
       setTimeout(
         () => {
@@ -318,44 +269,13 @@ export class ActorClient {
     ref.reject(error);
   }
 
-  #isMe(actor: unknown): boolean {
-    return actor === this.name || actor === String(this.target);
-  }
-
-  #lowestKey(): number {
-    for (const key of this.#keys) return key;
-    return this.#lastKey + 1;
-  }
-
-  /** The callee may forget what it answered to keys below the lowest that is not over. */
   keyDone(key: number): void {
-    this.#keys.delete(key);
-    if (++this.#unacknowledged < 256 && this.#keys.size > 0) return;
-    this.#acknowledge(this.#connection);
+    this.#keys.done(key);
+    if (this.#keys.due) this.#acknowledge(this.#connection);
   }
 
   #acknowledge(connection: Connection | undefined): void {
-    if (connection === undefined || this.#unacknowledged === 0) return;
-    this.#unacknowledged = 0;
-    connection.acknowledge(this.target, this.#lowestKey());
-  }
-
-  #deathOf(ref: Ref, place: Place): ActorDiedError {
-    const data = place.death!;
-    const same = data.incarnation === ref.incarnation;
-    const death: Death = same
-      ? { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) }
-      : { incarnation: ref.incarnation, reason: 'exit', lastStderr: [] };
-    return new ActorDiedError(this.name, death, true, place.status === 'dead');
-  }
-
-  #finalError(place: Place, terms: Terms | undefined): Error {
-    const data = place.death;
-    if (data === undefined) return new RuntimeFailure('SINKFLEX_UNKNOWN_ACTOR', `no actor of this run is ${this.name} (number ${this.id})`);
-    const death: Death = { ...data, cause: data.cause === undefined ? undefined : decodeError(data.cause) };
-    const doubt = terms?.mayHaveRun ?? false;
-    const own = death.reason === 'constructor' || (place.failed && place.restarts > 0);
-    return own ? new ActorFailedError(this.name, death, place.restarts, doubt) : new ActorDiedError(this.name, death, doubt, true);
+    if (connection !== undefined && this.#keys.owed) connection.acknowledge(this.target, this.#keys.acknowledged());
   }
 
   // --- where the actor is
@@ -363,7 +283,7 @@ export class ActorClient {
   connectionClosed(connection: Connection): void {
     if (this.#connection !== connection) return;
     this.#connection = undefined;
-    if (this.#lastKey > 0) this.#unacknowledged++; // what was said last may not have arrived
+    this.#keys.unsure(); // what was said last may not have arrived
     // Usually the worker is gone and the agent will say so; if not, this asks for the way to go on.
     setTimeout(() => {
       if (this.#connection !== undefined || this.#opening !== 0 || this.#session.closed) return;
@@ -394,16 +314,14 @@ export class ActorClient {
     }
     if (place.status === 'dead') {
       this.#connection = undefined;
-      for (const ref of this.#waiting.takeAll()) ref.reject(this.#finalError(place, ref.guard as Terms | undefined));
+      for (const ref of this.#waiting.takeAll()) ref.reject(finalError(this, place, ref.guard as Terms | undefined));
     } else if (place.status === 'alive' && (this.#connection === undefined || this.#incarnation !== place.incarnation)) {
       this.#open(place);
     } else if (place.status === 'down') {
       this.#connection = undefined;
-      if (place.onFull === 'reject') for (const ref of this.#waiting.beyond(place.window)) ref.reject(this.#busy(ref, place));
+      if (place.onFull === 'reject') for (const ref of this.#waiting.beyond(place.window)) ref.reject(busy(this, ref, place));
     }
-    const watchers = this.#watchers;
-    this.#watchers = [];
-    for (const watcher of watchers) watcher();
+    for (const watcher of this.#watchers.splice(0)) watcher();
     if (this.#listeners.size > 0) for (const listener of [...this.#listeners]) listener(place);
   }
 
@@ -429,7 +347,7 @@ export class ActorClient {
       }
       this.#acknowledge(connection);
       this.#era++;
-      this.#before = this.#keys.size > 0 ? this.#inFlight : 0;
+      this.#before = this.#keys.open ? this.#inFlight : 0;
       this.#connection = connection; // only now: what is made again goes first, all of it
       this.#flush(connection);
     };
@@ -464,25 +382,9 @@ export class ActorClient {
   }
 
   /** Resolves when the actor is alive; rejects when it is dead. */
-  async ready(timeoutMs: number | undefined): Promise<void> {
-    const deadline = new Ref();
-    const timer =
-      timeoutMs === undefined
-        ? undefined
-        : setTimeout(() => deadline.reject(new CallTimeoutError(`the constructor of ${this.name}`, timeoutMs, true)), timeoutMs);
+  ready(timeoutMs: number | undefined): Promise<void> {
     this.resolvePlace();
-    const check = (): void => {
-      const place = this.#place;
-      if (place?.status === 'alive') deadline.resolve(undefined);
-      else if (place?.status === 'dead') deadline.reject(this.#finalError(place, undefined));
-      else this.#watchers.push(check);
-    };
-    check();
-    try {
-      await deadline;
-    } finally {
-      clearTimeout(timer);
-    }
+    return untilAlive(this, timeoutMs, () => this.#place, this.#watchers);
   }
 
   /** The run is over: nothing that waits will be answered. */

@@ -80,6 +80,13 @@ export class Terms implements PendingCall {
     return this.expiresAt > 0 ? Math.max(1, Math.ceil(this.expiresAt - now)) : 0;
   }
 
+  /** One execution less that may follow. */
+  spend(): void {
+    this.retries--;
+    this.failures++;
+    this.mayHaveRun = true;
+  }
+
   settled(): void {
     clearTimeout(this.#timer);
     if (this.#stopWaiting !== undefined) for (const stop of this.#stopWaiting) stop();

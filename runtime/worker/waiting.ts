@@ -1,6 +1,8 @@
 // Calls that wait at their caller, in order: first those that are made again, by key, then the others as they were made. A million of
 // them may wait, so nothing here costs more than a place in an array.
 import type { Ref } from '../objects/index.ts';
+import { encodeAlone } from '../wire/index.ts';
+import { collectRefs } from './session.ts';
 import type { Terms } from './terms.ts';
 
 /** callId of a call whose caller gave up before it was sent. */
@@ -82,4 +84,25 @@ export class WaitingCalls {
     this.#abandoned = 0;
     return all.slice(count);
   }
+}
+
+/** The arguments as they are now, for a call that is sent later or perhaps again. */
+export function keepArguments(ref: Ref, args: unknown[]): void {
+  let plain = true;
+  for (let i = 0; i < args.length && plain; i++) {
+    const arg = args[i];
+    plain = (typeof arg !== 'object' && typeof arg !== 'function' && typeof arg !== 'symbol') || arg === null;
+  }
+  if (plain) {
+    ref.args = args;
+    return;
+  }
+  const refs: Ref[] = [];
+  const outer = collectRefs(refs);
+  try {
+    ref.args = encodeAlone(args);
+  } finally {
+    collectRefs(outer);
+  }
+  if (refs.length > 0) ref.holds = refs;
 }
