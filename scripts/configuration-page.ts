@@ -29,6 +29,7 @@ const ENVIRONMENT = `## Environment variables
 
 | variable | meaning |
 |---|---|
+| \`SINKFLEX_API_KEY\` | key that callers of \`sinkflex serve\` present; without it, and without --api-key-file, one is made and printed |
 | \`SINKFLEX_CPU\` | forces the instruction set of the engine: avx512, avx2, neon or portable |
 | \`SINKFLEX_DEBUG\` | 1: as --debug, shows where an error happened |
 | \`SINKFLEX_PEERS\` | Python with torch, transformers and ray for \`bench --peers\`; otherwise ~/.cache/sinkflex-peers/bin/python |

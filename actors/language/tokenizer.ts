@@ -37,11 +37,12 @@ export class Tokenizer {
   }
 
   static load(folder: string): Tokenizer {
+    const tokenizer = readJson(folder, 'tokenizer.json');
     const tokenizerConfig = readJson(folder, 'tokenizer_config.json');
     // Newer folders keep the template in a file of its own.
     const template = join(folder, 'chat_template.jinja');
     if (tokenizerConfig.chat_template === undefined && existsSync(template)) tokenizerConfig.chat_template = readFileSync(template, 'utf8');
-    return new Tokenizer({ tokenizer: readJson(folder, 'tokenizer.json'), tokenizerConfig });
+    return new Tokenizer({ tokenizer, tokenizerConfig });
   }
 
   /** Writes the two files, so that transformers opens the folder with AutoTokenizer. */

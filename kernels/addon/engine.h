@@ -36,7 +36,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   void AbortSequence(const Napi::CallbackInfo& info);
   void OnTokens(const Napi::CallbackInfo& info);
   void Freeze(const Napi::CallbackInfo& info);
-  void TellTokens(Napi::Env env);
+  void TellTokens(Napi::Env env, const std::vector<Drawn>& drawn);
   void SettleGenerations(Napi::Env env);
   // passes (engine_passes.cpp)
   Napi::Value Forward(const Napi::CallbackInfo& info);

@@ -100,9 +100,7 @@ void EngineWrap::OnTokens(const Napi::CallbackInfo& info) {
   });
 }
 
-void EngineWrap::TellTokens(Napi::Env env) {
-  std::vector<Drawn> drawn;
-  scheduler_->take_drawn(&drawn);
+void EngineWrap::TellTokens(Napi::Env env, const std::vector<Drawn>& drawn) {
   if (drawn.empty() || listener_.IsEmpty()) return;
   const auto column = [&]<typename T>(T Drawn::* member) {
     std::vector<T> values;
@@ -115,9 +113,10 @@ void EngineWrap::TellTokens(Napi::Env env) {
 
 void EngineWrap::SettleGenerations(Napi::Env env) {
   if (!scheduler_) return;
-  TellTokens(env);
+  std::vector<Drawn> drawn;
   Scheduler::Finished finished;
-  scheduler_->take_finished(&finished);
+  scheduler_->take_results(&drawn, &finished);
+  TellTokens(env, drawn);
   for (const auto& g : finished) {
     const Build build = [&](Napi::Env e, Napi::Object) -> Napi::Value {
       Napi::Object result = Napi::Object::New(e);

@@ -67,14 +67,10 @@ void Scheduler::abort(int32_t sequence) {
   if (wake) wake_.notify_one();
 }
 
-void Scheduler::take_drawn(std::vector<Drawn>* into) {
+void Scheduler::take_results(std::vector<Drawn>* drawn, Finished* finished) {
   std::lock_guard lock(mutex_);
-  into->swap(told_);
-}
-
-void Scheduler::take_finished(Finished* into) {
-  std::lock_guard lock(mutex_);
-  into->swap(finished_);
+  drawn->swap(told_);
+  finished->swap(finished_);
 }
 
 void Scheduler::run() {

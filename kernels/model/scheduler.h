@@ -70,7 +70,7 @@ class Scheduler {
   using Finished = std::vector<std::unique_ptr<Generation>>;
 
   // `announce` is called on the scheduler's thread after a step in which something finished or a streamed token was
-  // drawn: once a step, for the whole batch. What it is about is fetched with take_drawn and take_finished.
+  // drawn: once a step, for the whole batch. What it is about is fetched with take_results.
   Scheduler(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
             std::shared_ptr<VersionedSegment> segment, const SchedulerOptions& options, std::function<void()> announce);
   ~Scheduler();  // stops; what is under way ends as aborted without being announced
@@ -80,8 +80,8 @@ class Scheduler {
   void abort(int32_t sequence);                         // what generates in it ends as kAborted
   void freeze(bool frozen) { frozen_ = frozen; }        // keep the pinned version instead of taking newer ones
   void stop();                                          // joins the thread; idempotent
-  void take_drawn(std::vector<Drawn>* into);            // in the order of drawing; before take_finished
-  void take_finished(Finished* into);
+  // Both at once: the tokens of what has finished are among `drawn`, or were before. In the order of drawing.
+  void take_results(std::vector<Drawn>* drawn, Finished* finished);
   GenerationCounters counters;
 
  private:

@@ -1,5 +1,5 @@
 // The examples run and print what they promise; the pages' code is theirs; the pages' links and commands exist.
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -56,7 +56,8 @@ t.test('code that a page takes from an example is that code', async (t) => {
 
 t.test('links of the pages lead somewhere, and their commands exist', async (t) => {
   const scripts = Object.keys((JSON.parse(read('package.json')) as { scripts: Record<string, string> }).scripts);
-  const commands = readdirSync(join(root, 'scripts')).map((name) => name.replace(/\.ts$/, ''));
+  const help = spawnSync(process.execPath, [join(root, 'dist', 'scripts', 'sinkflex.js'), '--help'], { encoding: 'utf8' }).stdout;
+  const commands = [...help.matchAll(/^ {2}([a-z]+) /gm)].map((match) => match[1]);
   for (const page of pages) {
     const text = read(page);
     for (const [, target] of text.matchAll(/\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)/g))
