@@ -5,6 +5,7 @@ import { RuntimeFailure } from '../api/errors.ts';
 import type { TickCell } from '../control/index.ts';
 import { entryUrl, type Health, type WorkerEnd } from './carrier.ts';
 import { CELL_BYTES, CELLS, type CellBlock, type FromMonitor, type ToMonitor, verdictKind, type WatchOrder } from './monitor-protocol.ts';
+import { needsLoader } from './runtime-env.ts';
 
 /** Programs that end sooner than this never have a monitor. */
 const START_AFTER_MS = 300;
@@ -115,7 +116,10 @@ export class Monitor {
   #startNow(): void {
     if (this.#closed || this.#thread !== undefined) return;
     const blocks: CellBlock[] = this.#blocks.map(({ block, address, verdicts }) => ({ block, address, verdicts }));
-    const thread = new Worker(entryUrl('./monitor-main'), { workerData: blocks, name: 'sinkflex-monitor' });
+    const entry = entryUrl('./monitor-main');
+    // Loaders of the program (flags, NODE_OPTIONS) would cost it a second.
+    const flags = needsLoader(entry.pathname, '') ? {} : { execArgv: [], env: {} };
+    const thread = new Worker(entry, { ...flags, workerData: blocks, name: 'sinkflex-monitor' });
     this.#thread = thread;
     thread.unref();
     thread.on('message', (message: FromMonitor) => {

@@ -18,6 +18,7 @@ export function watchStack({ folder, token, worker }: WorkerBirth): void {
     const thread = new Worker(entry, {
       workerData: { folder: own, token, worker, waitMs: STACK_WAIT_MS },
       execArgv: [],
+      env: {}, // without the loaders of NODE_OPTIONS
       resourceLimits: { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },
       name: 'sinkflex-stack',
     });
