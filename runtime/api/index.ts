@@ -1,7 +1,7 @@
 // What a user of the runtime types.
 
 export type { Explanation, NodeView } from '../control/index.ts';
-export { type OnLines, type Questions as ObserverQuestions, RunObserver } from '../observe/client.ts';
+export type { OnLines, Questions as ObserverQuestions } from '../observe/client.ts';
 export type {
   ActorRow,
   EventInfo,
@@ -79,6 +79,7 @@ export {
   logs,
   metrics,
   metricsPort,
+  RunObserver,
   runFolder,
   status,
   summary,

@@ -1,5 +1,5 @@
 // Seeing a run from the program that drives it; the commands of the same names show the same from outside.
-import { type Questions, RunObserver } from '../observe/client.ts';
+import type { Questions, RunObserver as RunObserverType } from '../observe/client.ts';
 import type {
   ActorRow,
   EventInfo,
@@ -13,9 +13,18 @@ import type {
   WorkerInfo,
 } from '../observe/facts.ts';
 import type { LogTail } from '../observe/logs.ts';
-import { chooseRun } from '../observe/runs.ts';
+import { chooseRun, type FoundRun } from '../observe/runs.ts';
 import type { Timeline } from '../observe/timeline.ts';
 import { driver } from './run.ts';
+
+/** Attached to a run of another process: asks it, and follows what its actors write. */
+export type RunObserver = RunObserverType;
+export const RunObserver = {
+  /** Rejects with SINKFLEX_NO_ANSWER if nobody answers, SINKFLEX_AUTHENTICATION_FAILED if the token is not the run's. */
+  async attach(run: FoundRun): Promise<RunObserver> {
+    return (await import('../observe/client.ts')).RunObserver.attach(run);
+  },
+};
 
 type Options = ListOptions & { name?: string; count?: number };
 

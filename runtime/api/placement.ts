@@ -1,5 +1,5 @@
 // Where things are placed: placement groups, nodes, and why something waits.
-import { nanoid } from 'nanoid';
+import { randomBytes } from 'node:crypto';
 import type { Bundle, Explanation, NodeView, Strategy } from '../control/index.ts';
 import { session } from '../worker/index.ts';
 import { RuntimeFailure } from './errors.ts';
@@ -32,7 +32,7 @@ export function placementGroup(bundles: readonly BundleOptions[], options: Place
   const { strategy, name, lifetime }: { strategy: Strategy; name: string | undefined; lifetime: 'owned' | 'detached' } =
     checkGroup(options);
   const here = session();
-  const id = nanoid();
+  const id = randomBytes(16).toString('base64url');
   const created = here.ask({
     q: 'group-create',
     group: id,

@@ -3,8 +3,6 @@ import { isMainThread } from 'node:worker_threads';
 import type { OwnerId } from '../control/index.ts';
 import type { Head } from '../head/index.ts';
 import type { Agent } from '../node/index.ts';
-import { sweepFolder, sweepRunFolders } from '../node/run-folder.ts';
-import { endTasks, setTaskCpus } from '../tasks/index.ts';
 import { hasSession, type Session } from '../worker/index.ts';
 import { RuntimeFailure } from './errors.ts';
 import type { Observing } from './observing.ts';
@@ -71,6 +69,9 @@ export async function init(options: InitOptions = {}): Promise<void> {
   if (!isMainThread) throw new RuntimeFailure('SINKFLEX_DRIVER_ONLY', 'init() runs in the main thread only');
   starting = true;
   try {
+    // What only a driver needs is loaded here: every worker imports this file.
+    const { sweepFolder, sweepRunFolders } = await import('../node/run-folder.ts');
+    const { setTaskCpus } = await import('../tasks/engine.ts');
     sweepRunFolders();
     if (options.spillFolder !== undefined) sweepFolder(options.spillFolder);
     const started =
@@ -103,6 +104,7 @@ export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
   const current = run;
   ending = (async () => {
     try {
+      const { endTasks } = await import('../tasks/engine.ts');
       await endTasks();
       await current.close(options.timeoutMs ?? 5000);
     } finally {

@@ -1,21 +1,13 @@
 // The folder of one run, where its workers' sockets are: only this user can enter it. Its name says which process made it, so that the
 // next start can remove what a killed run left behind.
 import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { os } from '../../kernels/index.ts';
+import { runFolderBase } from './folder-base.ts';
 import { sweepMemoryGroups } from './memory-limit.ts';
 
 const PREFIX = 'sinkflex-';
 const pattern = /^sinkflex-(\d+)-([0-9A-Za-z.]+)-[0-9A-Za-z]{6}$/;
-/** A socket's path has room for 107 bytes; '/s/<worker>.sock' needs up to 18. */
-const MAX_PATH = 88;
-
-/** Where run folders are made. */
-export function runFolderBase(): string {
-  const preferred = tmpdir();
-  return preferred.length + 45 <= MAX_PATH ? preferred : '/tmp';
-}
 
 /** Made with mode 0700. */
 export function makeRunFolder(): string {

@@ -4,7 +4,7 @@ import { existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { os } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
-import { runFolderBase } from '../node/run-folder.ts';
+import { runFolderBase } from '../node/folder-base.ts';
 
 /** What a run says of itself, beside its token. */
 export const ABOUT_FILE = 'observe.json';

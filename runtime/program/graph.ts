@@ -4,7 +4,7 @@ import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { createRequire, isBuiltin } from 'node:module';
 import { dirname, join, relative, sep } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { RuntimeFailure } from '../api/errors.ts';
+import { failure } from './form.ts';
 
 export interface ModuleGraph {
   /** Paths relative to the root, with forward slashes, sorted. */
@@ -118,10 +118,6 @@ function versionOf(name: string, file: string): string {
     if (found !== undefined) return found.version ?? '0.0.0';
   }
   throw failure(`${file} imports the package ${name}, which is not installed`);
-}
-
-export function failure(message: string, cause?: unknown): RuntimeFailure {
-  return new RuntimeFailure('SINKFLEX_BAD_PROGRAM', message, cause === undefined ? {} : { cause });
 }
 
 /** Follows the imports of `entries` (absolute paths) within `root`. Throws SINKFLEX_BAD_PROGRAM for what is missing or outside. */

@@ -7,38 +7,8 @@ import { join, relative, sep } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { fileURLToPath } from 'node:url';
 import { registeredDefinitions } from '../api/definition.ts';
-import { failure, moduleGraph, packageAt, packageRoot } from './graph.ts';
-
-export interface ProgramFile {
-  /** Relative to the program's root, with forward slashes. */
-  path: string;
-  bytes: number;
-  /** Hexadecimal. */
-  sha256: string;
-}
-
-export interface ProgramManifest {
-  name: string;
-  version: string;
-  /** Of files and packages: equal exactly when both are. */
-  hash: string;
-  files: ProgramFile[];
-  packages: Record<string, string>;
-  /** Registered id of each actor known to the process that made the manifest -> where it is defined. */
-  actors: Record<string, { path: string; exportName: string }>;
-}
-
-export interface ProgramOptions {
-  /** Entry modules, as paths or file URLs; default the program that runs, and every module that has defined an actor. */
-  entries?: readonly (string | URL)[];
-  /** Files that no import leads to (data, computed imports), relative to the root. */
-  include?: readonly string[];
-}
-
-export interface Program {
-  root: string;
-  manifest: ProgramManifest;
-}
+import { failure, manifestHash, type Program, type ProgramFile, type ProgramManifest, type ProgramOptions } from './form.ts';
+import { moduleGraph, packageAt, packageRoot } from './graph.ts';
 
 export async function hashFile(path: string): Promise<string> {
   const hash = createHash('sha256');
@@ -46,25 +16,11 @@ export async function hashFile(path: string): Promise<string> {
   return hash.digest('hex');
 }
 
-export function manifestHash(files: readonly ProgramFile[], packages: Record<string, string>): string {
-  const hash = createHash('sha256');
-  for (const { path, sha256 } of files) hash.update(`${sha256} ${path}\n`);
-  for (const [name, version] of Object.entries(packages)) hash.update(`package ${name}@${version}\n`);
-  return hash.digest('hex');
-}
-
 function pathOf(entry: string | URL): string {
   return typeof entry === 'string' && !entry.startsWith('file:') ? entry : fileURLToPath(entry);
 }
 
-/**
- * Describes the program that runs here.
- *
- * @example
- * const { manifest } = await describeProgram();
- * console.log(manifest.hash, manifest.files.length);
- */
-export async function describeProgram(options: ProgramOptions = {}): Promise<Program> {
+export async function describeProgram(options: ProgramOptions): Promise<Program> {
   const definitions = registeredDefinitions().filter(({ module }) => module.startsWith('file:'));
   const main = process.argv[1];
   const entries = (options.entries ?? [...(main === undefined ? [] : [main]), ...definitions.map(({ module }) => module)]).map(pathOf);
@@ -89,22 +45,4 @@ export async function describeProgram(options: ProgramOptions = {}): Promise<Pro
   }
   const { name = 'main', version = '0.0.0' } = packageAt(root) ?? {};
   return { root, manifest: { name, version, hash: manifestHash(files, graph.packages), files, packages: graph.packages, actors } };
-}
-
-/** What differs between two programs, a line each; empty when their hashes are equal. */
-export function differences(ours: ProgramManifest, theirs: ProgramManifest): string[] {
-  const lines: string[] = [];
-  const compare = (kind: string, a: Map<string, string>, b: Map<string, string>): void => {
-    for (const [key, value] of a) {
-      const other = b.get(key);
-      if (other === undefined) lines.push(`${kind} ${key} is missing there`);
-      else if (other !== value)
-        lines.push(kind === 'package' ? `package ${key} is ${value} here and ${other} there` : `file ${key} differs`);
-    }
-    for (const key of b.keys()) if (!a.has(key)) lines.push(`${kind} ${key} is missing here`);
-  };
-  const byPath = (manifest: ProgramManifest): Map<string, string> => new Map(manifest.files.map(({ path, sha256 }) => [path, sha256]));
-  compare('file', byPath(ours), byPath(theirs));
-  compare('package', new Map(Object.entries(ours.packages)), new Map(Object.entries(theirs.packages)));
-  return lines;
 }

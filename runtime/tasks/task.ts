@@ -1,6 +1,4 @@
 // task(): calls a function somewhere else. In a worker that has a session, tasks run in its own pool; in a task thread, in its owner's.
-
-import { availableParallelism } from 'node:os';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ObjectStream } from '../api/types.ts';
 import { keep } from '../api/values.ts';
@@ -8,61 +6,35 @@ import { FAILED, RELEASED, Ref } from '../objects/index.ts';
 import { encodeAlone } from '../wire/index.ts';
 import { collectRefs, session } from '../worker/index.ts';
 import { TaskCall } from './call.ts';
-import { knownTask, loadTask, type Task, type TaskName, taskOf } from './definition.ts';
-import { type DeskOptions, desk, openDesk } from './nested.ts';
+import { type Task, taskOf } from './definition.ts';
+import type { Tasks } from './engine.ts';
+import { type DeskOptions, desk } from './nested.ts';
 import { type CheckedOptions, checkTask } from './options.ts';
-import { Runners } from './runners.ts';
-import { Scheduler } from './scheduler.ts';
-import { showTasks } from './seen.ts';
 import { TaskStream } from './stream.ts';
-import { ThreadPool } from './thread-pool.ts';
 import type { TaskCaller, TaskDefinition, TaskFunction, TaskOptions } from './types.ts';
 
-interface Tasks {
-  scheduler: Scheduler;
-  threads: ThreadPool;
-  runners: Runners;
-  streamers: { thread: Runners; process: Runners };
+let provided: (() => Tasks) | undefined;
+let loading: Promise<unknown> | undefined;
+
+/** The engine says so when it is loaded. */
+export function provideTasks(ofHere: () => Tasks): void {
+  provided = ofHere;
 }
 
-let tasks: Tasks | undefined;
-let cpus: number | undefined;
-
-/** Processors that tasks of this worker may take at once; default all. */
-export function setTaskCpus(count: number): void {
-  cpus = count;
-}
-
-function ofHere(): Tasks {
-  if (tasks !== undefined) return tasks;
-  const here = session();
-  const threads = new ThreadPool(here, (task, ms, waited) => scheduler.measured(task, ms, waited));
-  const processes = new Runners('process');
-  const scheduler = new Scheduler(cpus ?? availableParallelism(), threads, processes);
-  tasks = { scheduler, threads, runners: processes, streamers: { thread: new Runners('thread'), process: processes } };
-  showTasks(() => scheduler.seen());
-  const named = async (name: TaskName): Promise<Task> => knownTask(name.id) ?? (await loadTask(name));
-  void openDesk(
-    here,
-    async (name, options, args) => submit(await named(name), checkTask(options), args).promise(),
-    async function* (name, options, args) {
-      yield* stream(await named(name), checkTask(options), args);
-    },
-    scheduler,
-  );
-  return tasks;
-}
-
-/** Ends what runs tasks of this worker. */
-export async function endTasks(): Promise<void> {
-  const ending = tasks;
-  tasks = undefined;
-  cpus = undefined;
-  showTasks(undefined);
-  if (ending === undefined) return;
-  ending.streamers.thread.close();
-  ending.runners.close();
-  await ending.threads.close();
+/** Most workers call no task: what runs them is loaded by the first call, or by init(). Calls back in the order of the calls. */
+function withTasks(call: TaskCall, then: (tasks: Tasks) => void): void {
+  if (provided !== undefined && loading === undefined) {
+    then(provided());
+    return;
+  }
+  if (loading === undefined) {
+    loading = import('./engine.ts');
+    const over = (): void => {
+      loading = undefined;
+    };
+    loading.then(over, over);
+  }
+  loading.then(() => call.over || then(provided!())).catch((error) => call.ref.reject(error));
 }
 
 /**
@@ -145,34 +117,41 @@ function whenResolved(call: TaskCall, then: () => void): void {
 
 // --- calls
 
-function submit(task: Task, options: CheckedOptions, args: readonly unknown[]): Ref {
-  const { scheduler } = ofHere();
+export function submit(task: Task, options: CheckedOptions, args: readonly unknown[]): Ref {
+  session(); // throws without a run
   const ref = new Ref();
-  const call = new TaskCall(task, ref, options, (again) => scheduler.submit(again));
+  let scheduler: Tasks['scheduler'] | undefined;
+  const call = new TaskCall(task, ref, options, (again) => scheduler!.submit(again));
   try {
     call.args = copied(args, call);
   } catch (error) {
     ref.reject(error);
     return ref;
   }
-  if (call.begin()) whenResolved(call, () => scheduler.submit(call));
+  if (call.begin())
+    withTasks(call, (tasks) => {
+      scheduler = tasks.scheduler;
+      whenResolved(call, () => tasks.scheduler.submit(call));
+    });
   return ref;
 }
 
-function stream(task: Task, options: CheckedOptions, args: readonly unknown[]): ObjectStream<unknown> {
-  const { scheduler, streamers } = ofHere();
+export function stream(task: Task, options: CheckedOptions, args: readonly unknown[]): ObjectStream<unknown> {
+  session(); // throws without a run
   const ref = new Ref();
   const call = new TaskCall(task, ref, options, () => {});
-  const opened = new Promise<ReturnType<Runners['stream']>>((resolve, reject) => {
+  const opened = new Promise<ReturnType<Tasks['streamers']['thread']['stream']>>((resolve, reject) => {
     ref.whenSettled((settled) => settled.state === FAILED && reject(settled.value));
     call.args = copied(args, call);
     if (!call.begin()) return;
-    whenResolved(call, () =>
-      scheduler.reserve(call, (over) => {
-        resolve(streamers[options.isolation].stream(call, over));
-        ref.guard = undefined;
-        call.terms.settled();
-      }),
+    withTasks(call, ({ scheduler, streamers }) =>
+      whenResolved(call, () =>
+        scheduler.reserve(call, (over) => {
+          resolve(streamers[options.isolation].stream(call, over));
+          ref.guard = undefined;
+          call.terms.settled();
+        }),
+      ),
     );
   });
   return new TaskStream(opened, call);

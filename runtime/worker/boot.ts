@@ -21,6 +21,12 @@ export function preload(): void {
   import('../index.ts').catch(() => {}); // whoever imports it next gets the error
 }
 
+/** What a spare does while it waits. */
+export async function rehearse(folder: string): Promise<void> {
+  const { rehearse } = await import('./rehearsal.ts');
+  await rehearse(folder).catch(() => {}); // then the first call takes longer
+}
+
 export class WorkerLife {
   readonly #birth: WorkerBirth;
   readonly #carrier: Carrier;

@@ -4,10 +4,9 @@ import { writeSync } from 'node:fs';
 import { os } from '../../kernels/index.ts';
 import type { BirthMessage, FromAgent, RehearseMessage, ToAgent } from '../control/index.ts';
 import { encodeError } from '../wire/index.ts';
-import { preload, WorkerLife } from './boot.ts';
+import { preload, rehearse, WorkerLife } from './boot.ts';
 import { applyEnvironment } from './environment.ts';
 import { enterMemoryGroup, preferAsVictim } from './memory.ts';
-import { rehearse } from './rehearsal.ts';
 import { watchStack } from './stack-watcher.ts';
 
 process.on('disconnect', () => process.exit(0));
@@ -40,7 +39,7 @@ process.on('message', (message: BirthMessage | RehearseMessage | FromAgent) => {
     if (message.birth.memoryGroup !== undefined) enterMemoryGroup(message.birth.memoryGroup);
     watchStack(message.birth);
     life = new WorkerLife(message.birth, { send, exit: (code) => process.exit(code) });
-  } else if (message.t === 'rehearse') rehearse(message.folder).catch(() => {});
+  } else if (message.t === 'rehearse') void rehearse(message.folder);
   else life?.onMessage(message);
 });
 send({ t: 'ready' });

@@ -2,9 +2,8 @@
 import { parentPort } from 'node:worker_threads';
 import type { BirthMessage, FromAgent, RehearseMessage } from '../control/index.ts';
 import { type PortMessage, ThreadBroker } from '../wire/index.ts';
-import { type Carrier, preload, WorkerLife } from './boot.ts';
+import { type Carrier, preload, rehearse, WorkerLife } from './boot.ts';
 import { applyEnvironment } from './environment.ts';
-import { rehearse } from './rehearsal.ts';
 
 const port = parentPort;
 if (port === null) throw new Error('thread-main runs in a worker thread only');
@@ -21,7 +20,7 @@ port.on('message', (message: BirthMessage | RehearseMessage | FromAgent | PortMe
   if (message.t === 'birth') {
     applyEnvironment(message.environment);
     life = new WorkerLife(message.birth, carrier, broker);
-  } else if (message.t === 'rehearse') rehearse(message.folder).catch(() => {});
+  } else if (message.t === 'rehearse') void rehearse(message.folder);
   else if (message.t === 'port') broker.onMessage(message);
   else life?.onMessage(message);
 });
