@@ -48,6 +48,7 @@ export {
   newBlockChannel,
   openBlock,
   SharedBlock,
+  ViewRoom,
 } from './shared-block.ts';
 export { SharedMemory, type SharedMemoryAddress } from './shared-memory.ts';
 export { type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';

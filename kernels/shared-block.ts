@@ -42,6 +42,7 @@ interface NativePool {
 }
 interface NativeBlock {
   descriptor(): Uint8Array;
+  count(): void;
   write(offsets: number[], sources: Uint8Array[]): void;
   view(offset: number, bytes: number): ArrayBuffer;
   seal(): void;
@@ -54,7 +55,8 @@ interface NativeBlock {
 const native = addon as unknown as {
   BlockPool: new (account: SharedMemoryAddress) => NativePool;
   SharedBlock: new (pool: NativePool, bytes: number, reserve: number) => NativeBlock;
-  openBlock(descriptor: Uint8Array, claim: boolean): ArrayBuffer | BlockView | undefined;
+  openBlock(descriptor: Uint8Array, claim: boolean, room?: unknown, buffer?: ArrayBuffer): ArrayBuffer | BlockView | undefined;
+  makeRoom(bytes: number): [unknown, ArrayBuffer];
   newChannel(): number;
   detach(buffer: ArrayBuffer): void;
 };
@@ -72,17 +74,62 @@ export function newBlockChannel(): number {
 }
 
 /**
+ * An ArrayBuffer that is there before its content: V8 counts the memory of one that it makes, and what that may start (it looks for
+ * garbage) costs a reader far more than the mapping. Has addresses, and no memory.
+ */
+export class ViewRoom {
+  readonly bytes: number;
+  readonly place: unknown;
+  /** Not to be touched before a block is in it. */
+  readonly buffer: ArrayBuffer;
+
+  constructor(bytes: number) {
+    this.bytes = bytes;
+    [this.place, this.buffer] = callNative(() => native.makeRoom(bytes));
+  }
+
+  /** Of one that is not used after all. */
+  close(): void {
+    native.detach(this.buffer);
+  }
+}
+
+/**
  * Maps the content for this reader only (copy on write); the ArrayBuffer holds a pin until it is collected. `claim`: the owner does not
  * know of this reader; undefined when the content is no longer there. Otherwise the owner counted this reader, who must open it once, and
- * SINKFLEX_MEMORY_GONE says that the owner is dead.
+ * SINKFLEX_MEMORY_GONE says that the owner is dead. `room`: of the content's size; it is used up by an answer.
  */
-export function openBlock(descriptor: Uint8Array, claim: boolean): ArrayBuffer | BlockView | undefined {
-  return callNative(() => native.openBlock(descriptor, claim));
+export function openBlock(descriptor: Uint8Array, claim: boolean, room?: ViewRoom): ArrayBuffer | BlockView | undefined {
+  return callNative(() => native.openBlock(descriptor, claim, room?.place, room?.buffer));
 }
 
 /** Ends a view that nobody needs now instead of when it is collected. */
 export function closeView(content: ArrayBuffer | BlockView): void {
   if (content instanceof ArrayBuffer) native.detach(content);
+}
+
+/** Blocks from this size on are told to V8 a little later: most are released by then, and counting may make it look for garbage. */
+const COUNTED_LATER = 2 ** 20;
+const COUNT_AFTER_MS = 20;
+/** Unless so many bytes wait for it. */
+const MOST_UNCOUNTED = 512 * 2 ** 20;
+const uncounted = new Set<SharedBlock>();
+let uncountedBytes = 0;
+let counting: NodeJS.Timeout | undefined;
+
+function countAll(): void {
+  clearTimeout(counting);
+  counting = undefined;
+  for (const block of uncounted) block.count();
+  uncounted.clear();
+  uncountedBytes = 0;
+}
+
+function countLater(block: SharedBlock): void {
+  if (uncountedBytes > MOST_UNCOUNTED) countAll();
+  uncounted.add(block);
+  uncountedBytes += block.bytes;
+  counting ??= setTimeout(countAll, COUNT_AFTER_MS).unref();
 }
 
 /** One block, owned by this process until release(). */
@@ -95,6 +142,13 @@ export class SharedBlock {
     this.#native = block;
     this.bytes = bytes;
     this.descriptor = block.descriptor();
+    if (bytes >= COUNTED_LATER) countLater(this);
+    else block.count();
+  }
+
+  /** V8 knows of its memory from now on. */
+  count(): void {
+    this.#native.count();
   }
 
   /** Copies each source to its offset: large ones by several threads and past the caches. */
@@ -133,6 +187,7 @@ export class SharedBlock {
 
   /** Readers keep what they have. Collection does the same, later. */
   release(): void {
+    if (uncounted.delete(this)) uncountedBytes -= this.bytes;
     this.#native.release();
   }
 }

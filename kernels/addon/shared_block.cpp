@@ -157,10 +157,11 @@ class BlockWrap : public Napi::ObjectWrap<BlockWrap> {
   static Napi::Function define(Napi::Env env) {
     return DefineClass(
         env, "SharedBlock",
-        {InstanceMethod<&BlockWrap::descriptor>("descriptor"), InstanceMethod<&BlockWrap::write>("write"),
-         InstanceMethod<&BlockWrap::view>("view"), InstanceMethod<&BlockWrap::seal>("seal"),
-         InstanceMethod<&BlockWrap::sent>("sent"), InstanceMethod<&BlockWrap::state>("state"),
-         InstanceMethod<&BlockWrap::release>("release"), InstanceMethod<&BlockWrap::transfer>("transfer"),
+        {InstanceMethod<&BlockWrap::descriptor>("descriptor"), InstanceMethod<&BlockWrap::count>("count"),
+         InstanceMethod<&BlockWrap::write>("write"), InstanceMethod<&BlockWrap::view>("view"),
+         InstanceMethod<&BlockWrap::seal>("seal"), InstanceMethod<&BlockWrap::sent>("sent"),
+         InstanceMethod<&BlockWrap::state>("state"), InstanceMethod<&BlockWrap::release>("release"),
+         InstanceMethod<&BlockWrap::transfer>("transfer"),
          InstanceMethod<&BlockWrap::transfer_later>("transferLater")});
   }
 
@@ -170,10 +171,7 @@ class BlockWrap : public Napi::ObjectWrap<BlockWrap> {
     guard(info.Env(), [&] {
       lease_ = pool->take(integer_argument(info, 1, "bytes", 1, kLargest),
                           integer_argument(info, 2, "reserve", 0, kLargest));
-      counted_ = static_cast<int64_t>((*lease_)->bytes());
     });
-    // So that refs which nobody released are collected in time.
-    Napi::MemoryManagement::AdjustExternalMemory(info.Env(), counted_);
   }
 
   void Finalize(Napi::Env env) override { drop(env); }
@@ -186,7 +184,13 @@ class BlockWrap : public Napi::ObjectWrap<BlockWrap> {
   void drop(Napi::Env env) {
     if (lease_ == nullptr) return;
     lease_.reset();
-    Napi::MemoryManagement::AdjustExternalMemory(env, -counted_);
+    if (counted_ > 0) Napi::MemoryManagement::AdjustExternalMemory(env, -counted_);
+  }
+  // From now on V8 counts its bytes, so that refs which nobody released are collected in time. It may collect at once.
+  void count(const Napi::CallbackInfo& info) {
+    if (lease_ == nullptr || counted_ > 0) return;
+    counted_ = static_cast<int64_t>((*lease_)->bytes());
+    Napi::MemoryManagement::AdjustExternalMemory(info.Env(), counted_);
   }
 
   Napi::Value descriptor(const Napi::CallbackInfo& info) {
@@ -259,17 +263,46 @@ class BlockWrap : public Napi::ObjectWrap<BlockWrap> {
   int64_t counted_ = 0;
 };
 
+// Addresses of an ArrayBuffer that V8 has made and counted already, for the content of a block to come.
+struct ViewRoom {
+  os::Mapping reserved;
+  std::shared_ptr<MappedBlock> block;
+};
+using RoomHandle = Napi::External<std::shared_ptr<ViewRoom>>;
+
+// (bytes) -> [handle, ArrayBuffer that must not be touched before a block is opened there]
+Napi::Value make_room(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guard(env, [&]() -> Napi::Value {
+    const uint64_t bytes = integer_argument(info, 0, "bytes", 1, kViewLimit);
+    const auto room = std::make_shared<ViewRoom>();
+    room->reserved = os::Mapping::reserve(bytes);
+    Napi::Array made = Napi::Array::New(env, 2);
+    made.Set(uint32_t{0}, RoomHandle::New(env, new std::shared_ptr<ViewRoom>(room),
+                                          [](Napi::Env, std::shared_ptr<ViewRoom>* kept) { delete kept; }));
+    made.Set(uint32_t{1}, view_of(env, room->reserved.data(), bytes, room));
+    return made;
+  });
+}
+
 struct BlockViewClass {
   Napi::FunctionReference constructor;
 };
 
-// (descriptor, claim) -> ArrayBuffer, or BlockView when it would be too large, or undefined when a claim came too late
+// (descriptor, claim, handle and ArrayBuffer of a room, if there is one) -> ArrayBuffer, or BlockView when it would be
+// too large, or undefined when a claim came too late
 Napi::Value open_block(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
     const auto pin = info[1].ToBoolean() ? MappedBlock::Pin::kClaim : MappedBlock::Pin::kAdopt;
-    const auto block = MappedBlock::open(address_of(info[0]), pin);
+    const auto room = info[2].IsExternal() ? *info[2].As<RoomHandle>().Data() : nullptr;
+    const auto block = MappedBlock::open(address_of(info[0]), pin, room ? &room->reserved : nullptr);
     if (block == nullptr) return env.Undefined();
+    if (room && room->block == nullptr && room->reserved.data() == nullptr) {
+      room->block = block;
+      info[2].As<RoomHandle>().Data()->reset();  // from here on the ArrayBuffer alone keeps it
+      return info[3];
+    }
     if (block->bytes() <= kViewLimit) return view_of(env, block->data(), block->bytes(), block);
     auto held = Napi::External<std::shared_ptr<MappedBlock>>::New(
         env, new std::shared_ptr<MappedBlock>(block),
@@ -299,6 +332,7 @@ void init_shared_block(Napi::Env env, Napi::Object exports) {
   auto* views = new BlockViewClass{Napi::Persistent(BlockViewWrap::define(env))};
   env.AddCleanupHook([](BlockViewClass* held) { delete held; }, views);
   exports.Set("openBlock", Napi::Function::New(env, open_block, "openBlock", views));
+  exports.Set("makeRoom", Napi::Function::New(env, make_room, "makeRoom"));
   exports.Set("detach", Napi::Function::New(env, detach, "detach"));
   exports.Set("newChannel", Napi::Function::New(env, new_channel, "newChannel"));
 }

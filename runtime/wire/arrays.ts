@@ -3,7 +3,7 @@
 import { addExtension } from 'msgpackr';
 import { type BlockView, openBlock } from '../../kernels/index.ts';
 import { RuntimeFailure } from '../api/errors.ts';
-import { contentBytes, DESCRIPTOR_BYTES, noteView, SHARED_BYTES, sealedBlockOf } from './blocks.ts';
+import { contentBytes, DESCRIPTOR_BYTES, noteView, SHARED_BYTES, sealedBlockOf, takeRoom } from './blocks.ts';
 import type { SectionWriter } from './sections.ts';
 
 export const extension = {
@@ -190,14 +190,15 @@ function readShared(data: Uint8Array): unknown {
 
 /** The block of a message or value. SINKFLEX_OBJECT_LOST when its owner has gone, or (a claim) does not have that content any more. */
 export function open(descriptor: Uint8Array, claim: boolean): ArrayBuffer | BlockView {
+  const bytes = contentBytes(descriptor);
   let content: ArrayBuffer | BlockView | undefined;
   try {
-    content = openBlock(descriptor, claim);
+    content = openBlock(descriptor, claim, takeRoom(bytes));
   } catch (error) {
     throw new RuntimeFailure('SINKFLEX_OBJECT_LOST', 'the shared memory of the value is gone, with its owner', { cause: error });
   }
   if (content === undefined) throw new RuntimeFailure('SINKFLEX_OBJECT_LOST', 'the owner does not keep the value in that place any more');
-  noteView(contentBytes(descriptor));
+  noteView(bytes);
   return content;
 }
 

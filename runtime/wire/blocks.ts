@@ -2,7 +2,7 @@
 // blocks are 40 opaque bytes that any process of the host opens.
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { BlockPool, isSinkflexError, type SharedBlock, type SharedMemoryAddress } from '../../kernels/index.ts';
+import { BlockPool, isSinkflexError, type SharedBlock, type SharedMemoryAddress, ViewRoom } from '../../kernels/index.ts';
 
 /** Sections of a message that are smaller together go in the frame. */
 export const SHARED_BYTES = 64 * 1024;
@@ -32,6 +32,7 @@ export function unshareBlocks(): void {
   timer = undefined;
   pool?.leave();
   pool = undefined;
+  closeRoom();
 }
 
 export function blockPool(): BlockPool | undefined {
@@ -67,14 +68,55 @@ let collectYoung: (() => void) | undefined;
 /** A view of so many bytes was made. V8 by itself collects views only after many, since each is a small object. */
 export function noteView(bytes: number): void {
   viewed += bytes;
+  if (bytes >= LOOK_AFTER_BYTES && bytes <= LARGEST_ROOM) nextRoom = bytes;
   if (viewed < LOOK_AFTER_BYTES || look !== undefined) return;
   look = setTimeout(() => {
     look = undefined;
     viewed = 0;
     collectYoung ??= youngCollector();
     collectYoung();
+    makeRoom();
   }, LOOK_AFTER_MS);
   look.unref();
+}
+
+// Views of one size often follow each other: room for the next one is made while nobody waits.
+const LARGEST_ROOM = 2 ** 32;
+const ROOM_FOR_MS = 5000;
+let nextRoom = 0;
+let room: ViewRoom | undefined;
+let roomEnds: NodeJS.Timeout | undefined;
+
+function makeRoom(): void {
+  const bytes = nextRoom;
+  nextRoom = 0;
+  if (bytes === 0 || pool === undefined) return;
+  if (roomEnds === undefined) roomEnds = setTimeout(closeRoom, ROOM_FOR_MS).unref();
+  else roomEnds.refresh();
+  if (room?.bytes === bytes) return;
+  room?.close();
+  room = undefined;
+  try {
+    room = new ViewRoom(bytes);
+  } catch {
+    // No addresses: views are made when they are needed.
+  }
+}
+
+function closeRoom(): void {
+  clearTimeout(roomEnds);
+  roomEnds = undefined;
+  nextRoom = 0;
+  room?.close();
+  room = undefined;
+}
+
+/** Room for a view of so many bytes, if there is one. */
+export function takeRoom(bytes: number): ViewRoom | undefined {
+  if (room?.bytes !== bytes) return undefined;
+  const taken = room;
+  room = undefined;
+  return taken;
 }
 
 function youngCollector(): () => void {

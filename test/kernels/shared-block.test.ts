@@ -4,7 +4,15 @@ import { once } from 'node:events';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import t from 'tap';
-import { BlockPool, closeView, makeBlockAccount, newBlockChannel, openBlock, type SharedBlock } from '../../kernels/shared-block.ts';
+import {
+  BlockPool,
+  closeView,
+  makeBlockAccount,
+  newBlockChannel,
+  openBlock,
+  type SharedBlock,
+  ViewRoom,
+} from '../../kernels/shared-block.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -52,6 +60,34 @@ t.test('a pin is taken by whoever opens, and given back with its last view', asy
   await until('both pins are back', () => block.state().pins === 0);
   block.release();
   t.throws(() => block.state(), { code: 'SINKFLEX_MEMORY_GONE' });
+});
+
+t.test('a room gives its ArrayBuffer to one view of its size', async (t) => {
+  const block = made(MIB, 1);
+  const small = new ViewRoom(MIB - 1);
+  const room = new ViewRoom(MIB);
+  const first = openBlock(block.descriptor, true, small) as ArrayBuffer;
+  t.not(first, small.buffer, 'another size: a view of its own');
+  const second = openBlock(block.descriptor, true, room) as ArrayBuffer;
+  t.equal(second, room.buffer);
+  const third = openBlock(block.descriptor, true, room) as ArrayBuffer;
+  t.not(third, room.buffer, 'it is taken');
+  new Uint8Array(second).fill(9, 0, 3);
+  for (const view of [first, third]) t.equal(Buffer.compare(Buffer.from(view), Buffer.alloc(MIB, 1)), 0, 'each view is private');
+  t.same([...new Uint8Array(second, 0, 4)], [9, 9, 9, 1]);
+  t.equal(block.state().pins, 3);
+  small.close();
+  for (const view of [first, second, third]) closeView(view);
+  await until('all pins are back', () => block.state().pins === 0);
+  const late = new ViewRoom(MIB);
+  const old = block.descriptor;
+  block.release();
+  t.equal(openBlock(old, true, late), undefined, 'the content is over');
+  const next = made(MIB, 2);
+  t.equal(openBlock(next.descriptor, true, late), late.buffer, 'and the room still free');
+  t.equal(new Uint8Array(late.buffer)[MIB - 1], 2);
+  late.close();
+  next.release();
 });
 
 t.test('memory is used again only when nobody reads it, and old descriptors open nothing', async (t) => {
