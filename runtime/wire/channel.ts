@@ -30,6 +30,9 @@ const BLOCK = 64 * 1024;
 /** A turn that writes more than this sends what it has, so that the peer starts early and blocks stay small. */
 const EARLY_FLUSH = 512 * 1024;
 
+/** Its reactions are microtasks, for less than queueMicrotask(), which makes a resource for each. */
+const turnEnds = Promise.resolve();
+
 export class Channel implements HeaderSink {
   /** Number of the worker at the other end. */
   readonly peer: number;
@@ -47,6 +50,8 @@ export class Channel implements HeaderSink {
   #block: Buffer = Buffer.allocUnsafeSlow(BLOCK);
   #end = PREFIX_BYTES;
   #scheduled = false;
+  /** In the handler of a frame: what it sends leaves when it has seen all of the frame's messages. */
+  #delivering = false;
   #error: Error | undefined;
   readonly #flushLater = (): void => void process.nextTick(this.#flushNow);
   readonly #flushNow = (): void => {
@@ -89,10 +94,10 @@ export class Channel implements HeaderSink {
     const sectionBytes = this.#encoder.encode(message, this);
     const headerBytes = this.#end - before;
     if (this.#end + Math.max(sectionBytes, this.#encoder.sections.bytes) > EARLY_FLUSH) this.flush();
-    else if (!this.#scheduled) {
+    else if (!this.#scheduled && !this.#delivering) {
       this.#scheduled = true;
       // After all microtasks of this turn, before the loop goes on: a microtask that asks for the next tick.
-      queueMicrotask(this.#flushLater);
+      void turnEnds.then(this.#flushLater);
     }
     return headerBytes + sectionBytes;
   }
@@ -128,10 +133,17 @@ export class Channel implements HeaderSink {
   #frame(messages: Buffer, sections: Buffer, fresh: boolean): void {
     if (this.closed) return;
     const decoded = this.#decoder.decode(messages, sections, fresh);
-    for (let i = 0; i < decoded.length && !this.closed; i++) {
-      const message = decoded[i];
-      if (!Array.isArray(message)) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a message that is no array');
-      this.#handler.onMessage(this, message);
+    this.#delivering = true;
+    try {
+      for (let i = 0; i < decoded.length && !this.closed; i++) {
+        const message = decoded[i];
+        if (!Array.isArray(message)) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a message that is no array');
+        this.#handler.onMessage(this, message);
+      }
+    } finally {
+      this.#delivering = false;
+      // At once: the peer goes on while this turn ends. What microtasks send goes in a frame of its own.
+      this.flush();
     }
   }
 

@@ -5,8 +5,8 @@ import type { Transport } from './channel.ts';
 import { joined } from './loopback.ts';
 import type { Admission } from './network.ts';
 
-/** A frame with sections, or one without. */
-type Posted = Uint8Array | [head: Uint8Array, ...sections: Uint8Array[]];
+/** A short frame, a character a byte; a longer one; one with sections. */
+type Posted = string | Uint8Array | [head: Uint8Array, ...sections: Uint8Array[]];
 
 /** How a worker gets ports to others, and is asked for them. */
 export interface Broker {
@@ -16,6 +16,8 @@ export interface Broker {
   accept(self: number, arrived: (caller: number, port: MessagePort) => void): () => void;
 }
 
+/** Up to here a string costs least: cloning an array makes a buffer outside the heap on either side, and both are collected later. */
+const STRING_BYTES = 2048;
 /** Copying so little costs less than handing it over. */
 const TRANSFER_BYTES = 4096;
 const ANSWER_MS = 2000;
@@ -62,6 +64,10 @@ class PortTransport implements Transport {
 
   write(chunks: Buffer[]): boolean {
     const head = chunks[0]!;
+    if (chunks.length === 1 && head.length <= STRING_BYTES) {
+      this.#port.postMessage(head.toString('latin1'));
+      return true;
+    }
     // What is posted is cloned or handed over with its whole buffer, so it must be a buffer of its own.
     const own = new Uint8Array(head);
     if (chunks.length === 1) {
@@ -84,7 +90,8 @@ class PortTransport implements Transport {
   open(onData: (chunk: Buffer, sections?: Buffer) => void, onClose: () => void): void {
     this.#port.on('message', (message: Posted) => {
       if (this.#closed) return;
-      if (!Array.isArray(message)) onData(view(message));
+      if (typeof message === 'string') onData(Buffer.from(message, 'latin1'));
+      else if (!Array.isArray(message)) onData(view(message));
       else if (message.length === 2) onData(view(message[0]), view(message[1]!));
       else onData(view(message[0]), joined(message.slice(1)));
     });
