@@ -50,7 +50,7 @@ export class Channel implements HeaderSink {
   #block: Buffer = Buffer.allocUnsafeSlow(BLOCK);
   #end = PREFIX_BYTES;
   #scheduled = false;
-  /** In the handler of a frame: what it sends leaves when it has seen all of the frame's messages. */
+  /** In the handler of messages that came: what it sends leaves when it has seen them all. */
   #delivering = false;
   #error: Error | undefined;
   readonly #flushLater = (): void => void process.nextTick(this.#flushNow);
@@ -72,6 +72,7 @@ export class Channel implements HeaderSink {
     this.#transport.open(
       (chunk, sections) => {
         this.receivedAt = performance.now();
+        this.#delivering = true;
         try {
           if (sections === undefined) this.#reader.push(chunk);
           else this.#reader.pushFrame(chunk, sections);
@@ -81,6 +82,10 @@ export class Channel implements HeaderSink {
               ? error
               : new RuntimeFailure('SINKFLEX_PROTOCOL', `the peer's frame does not decode: ${(error as Error).message}`),
           );
+        } finally {
+          this.#delivering = false;
+          // At once: the peer goes on while this turn ends. What microtasks send goes in a frame of its own.
+          this.flush();
         }
       },
       () => this.#ended(),
@@ -133,17 +138,10 @@ export class Channel implements HeaderSink {
   #frame(messages: Buffer, sections: Buffer, fresh: boolean): void {
     if (this.closed) return;
     const decoded = this.#decoder.decode(messages, sections, fresh);
-    this.#delivering = true;
-    try {
-      for (let i = 0; i < decoded.length && !this.closed; i++) {
-        const message = decoded[i];
-        if (!Array.isArray(message)) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a message that is no array');
-        this.#handler.onMessage(this, message);
-      }
-    } finally {
-      this.#delivering = false;
-      // At once: the peer goes on while this turn ends. What microtasks send goes in a frame of its own.
-      this.flush();
+    for (let i = 0; i < decoded.length && !this.closed; i++) {
+      const message = decoded[i];
+      if (!Array.isArray(message)) throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a message that is no array');
+      this.#handler.onMessage(this, message);
     }
   }
 
