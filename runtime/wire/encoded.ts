@@ -13,6 +13,8 @@ const packr = new Packr({ ...codecOptions, useRecords: true });
 const unpackr = new Unpackr({ ...codecOptions, useRecords: true });
 /** In a block: the header, then from the next multiple of this on the sections. */
 const ALIGNED = 64;
+/** Bytes of a typed array that lies in sections. */
+const ARRAY_HEADER = 18;
 
 const sectionsAt = (headerBytes: number): number => Math.ceil(headerBytes / ALIGNED) * ALIGNED;
 
@@ -34,6 +36,8 @@ export class Encoded {
   readonly onRelease: (() => void)[] = [];
   /** The content mapped ahead of the first local read: making a large ArrayBuffer costs V8 a look at its heap. */
   ahead: ArrayBuffer | BlockView | undefined = undefined;
+  /** What that read will give, if it is known. */
+  #valueAhead: unknown = undefined;
   /** Called when it is read or sent. */
   onUse: (() => void) | undefined = undefined;
 
@@ -62,12 +66,24 @@ export class Encoded {
   }
 
   mapAhead(): void {
-    if (this.block !== undefined) this.ahead = open(this.block.descriptor, true);
+    if (this.block === undefined) return;
+    const { descriptor } = this.block;
+    this.ahead = open(descriptor, true);
+    // One array and nothing else: to read it is cheap, but not the first time in a while.
+    if (this.headerBytes === ARRAY_HEADER && this.sectionBytes > 0)
+      this.#valueAhead = decodeContent(this.ahead, descriptor, this.headerBytes, true);
+  }
+
+  /** For one read: the content, and the value if it is there. */
+  takeAhead(): { content: ArrayBuffer | BlockView | undefined; value: unknown } {
+    const taken = { content: this.ahead, value: this.#valueAhead };
+    this.ahead = this.#valueAhead = undefined;
+    return taken;
   }
 
   closeAhead(): void {
     if (this.ahead !== undefined) closeView(this.ahead);
-    this.ahead = undefined;
+    this.ahead = this.#valueAhead = undefined;
   }
 
   /** Lets go of the memory now instead of when this is collected. */
@@ -110,9 +126,9 @@ export function decodeAlone(encoded: Encoded): unknown {
   encoded.onUse?.();
   encoded.away?.restore();
   if (encoded.block !== undefined) {
-    const { ahead } = encoded;
-    encoded.ahead = undefined;
-    return decodeContent(ahead ?? open(encoded.block.descriptor, true), encoded.block.descriptor, encoded.headerBytes, true);
+    const { content, value } = encoded.takeAhead();
+    if (value !== undefined) return value;
+    return decodeContent(content ?? open(encoded.block.descriptor, true), encoded.block.descriptor, encoded.headerBytes, true);
   }
   return decodeFrom(encoded.header, encoded.sections, true);
 }
