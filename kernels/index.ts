@@ -11,18 +11,6 @@ export {
 } from './attention.ts';
 export { readModelConfig } from './checkpoint.ts';
 export {
-  Collective,
-  type CollectiveBrokenDetails,
-  type CollectiveEnd,
-  type CollectiveGroup,
-  type CollectiveOptions,
-  collectiveSlice,
-  createCollective,
-  joinCollective,
-  type NumberArray,
-  type Reduction,
-} from './collective.ts';
-export {
   type DrawnToken,
   Engine,
   type EngineOptions,
@@ -34,23 +22,9 @@ export {
   type OptimizerStep,
   type PackedBatch,
 } from './engine.ts';
-export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError } from './errors.ts';
+export * from './host.ts';
 export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';
-export { os, type ProcessStatus } from './os.ts';
 export { type Pin, type SegmentAddress, type SegmentOptions, type Version, VersionedSegment, type Writing } from './segment.ts';
-export {
-  BlockPool,
-  type BlockPoolStats,
-  type BlockState,
-  type BlockView,
-  closeView,
-  makeBlockAccount,
-  newBlockChannel,
-  openBlock,
-  SharedBlock,
-  ViewRoom,
-} from './shared-block.ts';
-export { SharedMemory, type SharedMemoryAddress } from './shared-memory.ts';
 export { type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';
 
 export interface CpuInfo {

@@ -1,5 +1,5 @@
 // Collectives among actors of a host, in whatever isolation, and the driver: those of kernels/, bound to the lives of calls and actors.
-import { Collective, type CollectiveGroup, type CollectiveOptions } from '../kernels/index.ts';
+import { Collective, type CollectiveGroup, type CollectiveOptions } from '../kernels/host.ts';
 import { actorScope, callScope, onAbort } from './worker/index.ts';
 
 export {
@@ -12,7 +12,7 @@ export {
   createCollective,
   type NumberArray,
   type Reduction,
-} from '../kernels/index.ts';
+} from '../kernels/host.ts';
 
 /** Operations inherit the deadline and the signal of the call that makes them; the end of the actor ends its membership. */
 class ActorCollective extends Collective {

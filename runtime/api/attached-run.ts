@@ -1,6 +1,6 @@
 // A run on a head of its own: this process is only a driver. It may lose the head for a while: calls go on, what it asks of the head waits.
 import { nanoid } from 'nanoid';
-import { os } from '../../kernels/index.ts';
+import { os } from '../../kernels/host.ts';
 import type { FromAgent, FromHead, ToAgent } from '../control/index.ts';
 import { Directory, Guests, HeadConnection, readToken, type Subscriber, WorkerNumbers } from '../node/index.ts';
 import { makeHostStore } from '../objects/index.ts';

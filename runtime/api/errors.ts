@@ -1,5 +1,5 @@
 // The typed errors of the actor runtime: every failure that a caller can see, with a stable code, and the table of all codes.
-import { SinkflexError } from '../../kernels/index.ts';
+import { SinkflexError } from '../../kernels/host.ts';
 
 /** Every error code of runtime/, with what a caller can do about it. docs/errors.md lists the same set. */
 export const runtimeErrorCodes = {

@@ -1,5 +1,5 @@
 // What an agent and its workers tell each other, over the link that only parent and child have. Never on the path of a call.
-import type { SharedMemoryAddress } from '../../kernels/index.ts';
+import type { SharedMemoryAddress } from '../../kernels/host.ts';
 import type { Isolation } from '../api/types.ts';
 import type { Question } from '../observe/questions.ts';
 import type { ErrorData } from '../wire/index.ts';

@@ -2,7 +2,7 @@
 import { randomBytes, randomInt } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { os } from '../../kernels/index.ts';
+import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { readToken } from '../node/index.ts';
 import { EventLog, LogFolder, openObservatory, watchCluster } from '../observe/index.ts';

@@ -1,6 +1,6 @@
 // The agent of one node: starts, watches and ends what the head wants there, and reports. Never on the path of a call, never runs user
 // code, decides nothing.
-import { os } from '../../kernels/index.ts';
+import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { Died, EndData, FromHead, HeadLink, NodeId, StoreBirth, ToAgent } from '../control/index.ts';

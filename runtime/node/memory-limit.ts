@@ -4,7 +4,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
-import { os } from '../../kernels/index.ts';
+import { os } from '../../kernels/host.ts';
 
 const PAGE = 4096;
 const PREFIX = 'sinkflex-';

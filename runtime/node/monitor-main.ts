@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { performance } from 'node:perf_hooks';
 import { parentPort, workerData } from 'node:worker_threads';
-import { os, SharedMemory } from '../../kernels/index.ts';
+import { os, SharedMemory } from '../../kernels/host.ts';
 import type { Health } from './carrier.ts';
 import { BLOCKED_AFTER_MS, HealthJudge } from './health.ts';
 import { anonymousBytes, groupBytes } from './memory-limit.ts';

@@ -1,5 +1,5 @@
 // What the agent and its monitor thread tell each other.
-import type { SharedMemoryAddress } from '../../kernels/index.ts';
+import type { SharedMemoryAddress } from '../../kernels/host.ts';
 import type { Health } from './carrier.ts';
 
 /** Bytes between the cells of two workers: a cache line, so that ticks of one do not slow the other. */

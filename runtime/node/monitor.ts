@@ -1,6 +1,6 @@
 // The agent's side of its monitor thread: hands out cells for workers to tick, hears of changes of health, and knows why a worker was ended.
 import { Worker } from 'node:worker_threads';
-import { os, SharedMemory } from '../../kernels/index.ts';
+import { os, SharedMemory } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { TickCell } from '../control/index.ts';
 import { entryUrl, type Health, type WorkerEnd } from './carrier.ts';

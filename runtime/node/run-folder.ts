@@ -2,7 +2,7 @@
 // next start can remove what a killed run left behind.
 import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { os } from '../../kernels/index.ts';
+import { os } from '../../kernels/host.ts';
 import { runFolderBase } from './folder-base.ts';
 import { sweepMemoryGroups } from './memory-limit.ts';
 

@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
-import { makeBlockAccount, os } from '../../kernels/index.ts';
+import { makeBlockAccount, os } from '../../kernels/host.ts';
 import type { StoreBirth } from '../control/index.ts';
 
 export interface HostStore {

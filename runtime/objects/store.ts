@@ -2,7 +2,7 @@
 // are small. All workers of the host count what they have in one account.
 import { closeSync, mkdirSync, openSync, rm, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { BlockPool, type BlockPoolStats, isSinkflexError, type SharedBlock, SinkflexError } from '../../kernels/index.ts';
+import { BlockPool, type BlockPoolStats, isSinkflexError, type SharedBlock, SinkflexError } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { StoreBirth } from '../control/index.ts';
 import { Encoded, encodeAlone, isShortage, shareBlocks, unshareBlocks } from '../wire/index.ts';

@@ -2,7 +2,7 @@
 // must not hang who looks at it.
 import { lstatSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { os } from '../../kernels/index.ts';
+import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { Channel, connect, decodeError } from '../wire/index.ts';
 import type {

@@ -1,6 +1,6 @@
 // Everything that can be seen of a run, gathered from its control state and from its workers. The functions of the driver and the commands
 // that attach from outside are the same methods.
-import { os } from '../../kernels/index.ts';
+import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo } from '../api/types.ts';
 import { addDurations } from './durations.ts';

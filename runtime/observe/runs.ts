@@ -2,7 +2,7 @@
 // nobody else can enter it, and the very process that made it is alive.
 import { existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { os } from '../../kernels/index.ts';
+import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { runFolderBase } from '../node/folder-base.ts';
 

@@ -2,7 +2,7 @@
 // blocks are 40 opaque bytes that any process of the host opens.
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { BlockPool, isSinkflexError, type SharedBlock, type SharedMemoryAddress, ViewRoom } from '../../kernels/index.ts';
+import { BlockPool, isSinkflexError, type SharedBlock, type SharedMemoryAddress, ViewRoom } from '../../kernels/host.ts';
 
 /** Sections of a message that are smaller together go in the frame. */
 export const SHARED_BYTES = 64 * 1024;

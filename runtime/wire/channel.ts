@@ -1,7 +1,7 @@
 // One channel between two workers: messages of one event-loop turn leave in one frame, answers come back to the calls that wait for
 // them. Knows nothing of actors; what a message means is the handler's affair.
 import { performance } from 'node:perf_hooks';
-import { newBlockChannel } from '../../kernels/index.ts';
+import { newBlockChannel } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { blockPool } from './blocks.ts';
 import { Decoder, Encoder, type HeaderSink } from './codec.ts';

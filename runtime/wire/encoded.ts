@@ -2,7 +2,7 @@
 // Large ones are in a block of shared memory, where readers find them.
 
 import { addExtension, Packr, Unpackr } from 'msgpackr';
-import { type BlockView, closeView, type SharedBlock } from '../../kernels/index.ts';
+import { type BlockView, closeView, type SharedBlock } from '../../kernels/host.ts';
 import { type Allocate, currentSource, currentWriter, extension, malformed, open, readFrom, Source, writeTo } from './arrays.ts';
 import { contentBytes, DESCRIPTOR_BYTES, SHARED_BYTES } from './blocks.ts';
 import { Bounds, isLeaf, MAX_NESTING, nestsTooDeep } from './bounds.ts';

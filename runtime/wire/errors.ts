@@ -1,6 +1,6 @@
 // Errors as plain data, and back: code, name, message, the thrower's stack, cause, details. An error of ours comes back as its own
 // class; any other comes back as RemoteError with the same name, message and stack.
-import { isSinkflexError, SinkflexError } from '../../kernels/index.ts';
+import { isSinkflexError, SinkflexError } from '../../kernels/host.ts';
 import {
   ActorBusyError,
   ActorDiedError,

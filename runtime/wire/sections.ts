@@ -1,7 +1,7 @@
 // Collects the raw bytes of typed arrays. Those of one message lie together, each at a multiple of 8 bytes (large ones of 64) from the
 // message's start; they are copied before the message's encoding returns: what a caller changes later is not what is sent. Small messages
 // go in line, in the frame after its messages; large ones through a block of shared memory.
-import type { SharedBlock } from '../../kernels/index.ts';
+import type { SharedBlock } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { blockPool, isShortage, SHARED_BYTES } from './blocks.ts';
 

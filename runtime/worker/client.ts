@@ -1,7 +1,7 @@
 // An actor as one of its callers sees it: where it is, calls that wait for an address or for room in its mailbox, calls whose answer was
 // lost with its worker, calls that are made again.
 import { performance } from 'node:perf_hooks';
-import type { SinkflexError } from '../../kernels/index.ts';
+import type { SinkflexError } from '../../kernels/host.ts';
 import { ActorBusyError, CallAbortedError, RuntimeFailure } from '../api/errors.ts';
 import type { CallOptions } from '../api/types.ts';
 import type { Place } from '../control/index.ts';

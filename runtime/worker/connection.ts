@@ -1,7 +1,7 @@
 // One end of a channel as a worker sees it: calls that wait for an answer, calls that it runs for the peer, refs that go back and forth.
 
 import { performance } from 'node:perf_hooks';
-import type { SinkflexError } from '../../kernels/index.ts';
+import type { SinkflexError } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { RELEASED, Ref, VALUE } from '../objects/index.ts';
 import { Channel, type ChannelHandler, decodeError, Encoded, type ErrorData, encodeError, type Transport } from '../wire/index.ts';

@@ -1,28 +1,25 @@
-// Starts the thread that can tell what this worker process is executing; not before the process has lived for a moment.
+// Starts the thread that can tell what this worker process is executing.
 import { mkdirSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import type { WorkerBirth } from '../control/index.ts';
 import { STACK_WAIT_MS, stackFolder } from '../observe/stack-sample.ts';
 
-const START_AFTER_MS = 1000;
 const entry = new URL(`./stack-main${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
 
 export function watchStack({ folder, token, worker }: WorkerBirth): void {
-  setTimeout(() => {
-    const own = stackFolder(folder);
-    try {
-      mkdirSync(own, { recursive: true, mode: 0o700 });
-    } catch {
-      return; // The run is ending.
-    }
-    const thread = new Worker(entry, {
-      workerData: { folder: own, token, worker, waitMs: STACK_WAIT_MS },
-      execArgv: [],
-      env: {}, // without the loaders of NODE_OPTIONS
-      resourceLimits: { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },
-      name: 'sinkflex-stack',
-    });
-    thread.on('error', () => {}); // then there are no stacks
-    thread.unref();
-  }, START_AFTER_MS).unref();
+  const own = stackFolder(folder);
+  try {
+    mkdirSync(own, { recursive: true, mode: 0o700 });
+  } catch {
+    return; // The run is ending.
+  }
+  const thread = new Worker(entry, {
+    workerData: { folder: own, token, worker, waitMs: STACK_WAIT_MS },
+    execArgv: [],
+    env: {}, // without the loaders of NODE_OPTIONS
+    resourceLimits: { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },
+    name: 'sinkflex-stack',
+  });
+  thread.on('error', () => {}); // then there are no stacks
+  thread.unref();
 }

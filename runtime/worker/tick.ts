@@ -1,5 +1,5 @@
 // A worker's sign of life: a number in shared memory that its event loop counts up, for the agent's monitor to see.
-import { SharedMemory } from '../../kernels/index.ts';
+import { SharedMemory } from '../../kernels/host.ts';
 import type { TickCell } from '../control/index.ts';
 
 /** Kept for as long as this worker lives. */

@@ -1,0 +1,30 @@
+// The part of the face that knows no model: shared memory, collectives and process primitives. Every worker of the runtime loads this, and
+// none has to load the engine.
+
+export {
+  Collective,
+  type CollectiveBrokenDetails,
+  type CollectiveEnd,
+  type CollectiveGroup,
+  type CollectiveOptions,
+  collectiveSlice,
+  createCollective,
+  joinCollective,
+  type NumberArray,
+  type Reduction,
+} from './collective.ts';
+export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError } from './errors.ts';
+export { os, type ProcessStatus } from './os.ts';
+export {
+  BlockPool,
+  type BlockPoolStats,
+  type BlockState,
+  type BlockView,
+  closeView,
+  makeBlockAccount,
+  newBlockChannel,
+  openBlock,
+  SharedBlock,
+  ViewRoom,
+} from './shared-block.ts';
+export { SharedMemory, type SharedMemoryAddress } from './shared-memory.ts';
