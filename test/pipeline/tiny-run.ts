@@ -16,6 +16,9 @@ import {
 import type { LedgerSnapshot } from '../../actors/trajectory/index.ts';
 import { tiny } from './tiny-settings.ts';
 
+// The test runner's hooks would triple the start of every worker.
+delete process.env.NODE_OPTIONS;
+
 export const root = mkdtempSync(join(tmpdir(), 'sinkflex-run-'));
 t.teardown(() => rmSync(root, { recursive: true, force: true }));
 

@@ -41,7 +41,8 @@ t.test('actors come and go, and memory, descriptors, threads, maps and sockets a
     t.ok(b.threads <= a.threads + 1, 'threads');
     t.ok(b.maps <= a.maps + 40, 'maps'); // V8 takes and gives back pages as it likes
     const perActor = ((b.heapMiB - a.heapMiB) * 2 ** 20) / (shared + 2 * others);
-    t.ok(perActor < (shared >= 2000 ? 300 : 10_000), `${perActor.toFixed(0)} bytes of heap for each actor that is gone`);
+    // Histories of bounded size (4 MiB of events) fill and are cut by about a kilobyte an actor of such a round.
+    t.ok(perActor < (shared >= 2000 ? 1500 : 10_000), `${perActor.toFixed(0)} bytes of heap for each actor that is gone`);
   }
   await shutdown();
 });

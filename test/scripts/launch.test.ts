@@ -9,6 +9,8 @@ import { readMetrics, TRAINING_STEP, type TrainingResult } from '../../actors/in
 import { os } from '../../kernels/index.ts';
 import { train } from '../../scripts/index.ts';
 
+// The test runner's hooks would triple the start of every worker.
+delete process.env.NODE_OPTIONS;
 const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
 
 async function sinkflex(words: string[]) {
