@@ -53,6 +53,58 @@ export interface BatchReply {
   waited: boolean;
 }
 
+// Flat on the way between threads: cloning names each property of each object, which costs as much as the rest of a quick task's trip.
+
+/** Id, name, module; then of each task slot, attempt, milliseconds left, and its arguments: an array of primitives as it is. */
+export type FlatBatch = unknown[];
+/** Worker, ms, waited; then the outcomes: plain values that are no objects, and arrays, as they are. */
+export type FlatReply = unknown[];
+
+const TASKS_AT = 3;
+const PER_TASK = 4;
+const OUTCOMES_AT = 3;
+
+export function flatBatch({ task, tasks }: Batch): FlatBatch {
+  const flat: unknown[] = [task.id, task.name, task.module];
+  for (const { slot, attempt, remainingMs, args } of tasks) flat.push(slot, attempt, remainingMs, 'plain' in args ? args.plain : args);
+  return flat;
+}
+
+export function batchOf(flat: FlatBatch): Batch {
+  const [id, name, module] = flat as string[];
+  const tasks: SentTask[] = [];
+  for (let i = TASKS_AT; i < flat.length; i += PER_TASK) {
+    const [slot, attempt, remainingMs] = [flat[i], flat[i + 1], flat[i + 2]] as number[];
+    tasks.push({ slot: slot!, attempt: attempt!, remainingMs: remainingMs!, args: sentOf(flat[i + 3]) });
+  }
+  return { task: { id: id!, name: name!, module: module! }, tasks };
+}
+
+export function flatReply({ worker, ms, waited, outcomes }: BatchReply): FlatReply {
+  const flat: unknown[] = [worker, ms, waited];
+  for (const outcome of outcomes) flat.push('value' in outcome && 'plain' in outcome.value ? outcome.value.plain : outcome);
+  return flat;
+}
+
+export function replyOf(flat: FlatReply): BatchReply {
+  const [worker, ms, waited] = flat as [number, number, boolean];
+  const outcomes: Outcome[] = [];
+  for (let i = OUTCOMES_AT; i < flat.length; i++) {
+    const item = flat[i];
+    outcomes.push(bare(item) ? { value: { plain: item } } : (item as Outcome));
+  }
+  return { worker, ms, waited, outcomes };
+}
+
+/** What a plain value is, and nothing else that is sent. */
+function bare(item: unknown): boolean {
+  return primitive(item) || Array.isArray(item);
+}
+
+function sentOf(item: unknown): Sent {
+  return bare(item) ? { plain: item } : (item as Sent);
+}
+
 function primitive(value: unknown): boolean {
   return value === null || (typeof value !== 'object' && typeof value !== 'function' && typeof value !== 'symbol');
 }

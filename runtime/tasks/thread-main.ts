@@ -7,7 +7,19 @@ import { type Encoded, encodeError } from '../wire/index.ts';
 import { Session } from '../worker/index.ts';
 import { begin, end, RunningTask } from './current.ts';
 import { knownTask, loadTask, type Task } from './definition.ts';
-import { type Batch, type BatchReply, type Kept, type Outcome, pack, type SentTask, unpack } from './envelope.ts';
+import {
+  type Batch,
+  type BatchReply,
+  batchOf,
+  type FlatBatch,
+  type FlatReply,
+  flatReply,
+  type Kept,
+  type Outcome,
+  pack,
+  type SentTask,
+  unpack,
+} from './envelope.ts';
 import type { FromGuest, GuestBirth, ToGuest } from './guests.ts';
 import { nestIn } from './nested.ts';
 import { BEGUN, CANCEL, DONE } from './slots.ts';
@@ -105,7 +117,11 @@ function run(task: Task, sent: SentTask): Outcome | Promise<Outcome> {
 
 const notBegun: Outcome = { begun: false };
 
-export default async function runBatch(batch: Batch): Promise<BatchReply> {
+export default async function receive(batch: FlatBatch): Promise<FlatReply> {
+  return flatReply(await runBatch(batchOf(batch)));
+}
+
+async function runBatch(batch: Batch): Promise<BatchReply> {
   nextBatch();
   const outcomes: Outcome[] = [];
   const reply: BatchReply = { worker: here.worker, outcomes, ms: 0, waited: false };

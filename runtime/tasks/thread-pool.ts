@@ -5,7 +5,7 @@ import { RuntimeFailure } from '../api/errors.ts';
 import { decodeError } from '../wire/index.ts';
 import type { Session } from '../worker/index.ts';
 import type { Holder, TaskCall } from './call.ts';
-import { type BatchReply, type Kept, type Outcome, pack, type SentTask, unpack } from './envelope.ts';
+import { type FlatReply, flatBatch, type Kept, type Outcome, pack, replyOf, type SentTask, unpack } from './envelope.ts';
 import { Guests } from './guests.ts';
 import { type Executor, MOST_LEASES } from './scheduler.ts';
 import { Slots } from './slots.ts';
@@ -115,7 +115,7 @@ export class ThreadPool implements Executor {
       const tasks = sent.map(
         ({ call, slot }): SentTask => ({ slot, attempt: call.attempt, args: pack(call.args, kept), remainingMs: call.remainingMs }),
       );
-      const reply = (await pool.run({ task: { id, name, module }, tasks }, { signal: abort })) as BatchReply;
+      const reply = replyOf((await pool.run(flatBatch({ task: { id, name, module }, tasks }), { signal: abort })) as FlatReply);
       for (const ref of kept.refs) this.#session.lend(ref, reply.worker);
       for (let i = 0; i < sent.length; i++) {
         sent[i]!.over();
