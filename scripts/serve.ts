@@ -22,6 +22,12 @@ interface ServeOptions {
   seed?: number;
 }
 
+function port(text: string): number {
+  const value = wholeNumber(0)(text);
+  if (value > 65_535) throw new InvalidArgumentError('it must be a port, 0 to 65535');
+  return value;
+}
+
 export function wholeNumber(least: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
@@ -39,7 +45,7 @@ export function serveCommand(): Command {
     )
     .argument('<folder>', 'a Hugging Face folder (config.json, model.safetensors, tokenizer.json), a run folder, or one of its checkpoints')
     .option('--host <address>', 'address to listen at; other than loopback only with TLS', '127.0.0.1')
-    .option('-p, --port <port>', 'port to listen at; 0: any free one', wholeNumber(0), 8000)
+    .option('-p, --port <port>', 'port to listen at; 0: any free one', port, 8000)
     .option('--served-model-name <name>', "name that requests use; default the folder's")
     .option('--max-num-seqs <n>', 'sequences that generate at a time', wholeNumber(1), 16)
     .option(

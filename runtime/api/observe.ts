@@ -15,7 +15,9 @@ import type {
 import type { LogTail } from '../observe/logs.ts';
 import { chooseRun, type FoundRun } from '../observe/runs.ts';
 import type { Timeline } from '../observe/timeline.ts';
+import { clientOf } from './handle.ts';
 import { driver } from './run.ts';
+import type { AnyHandle } from './types.ts';
 
 /** Attached to a run of another process: asks it, and follows what its actors write. */
 export type RunObserver = RunObserverType;
@@ -91,13 +93,16 @@ export async function summary(options: ListOptions = {}): Promise<Listing<Summar
 }
 
 /**
- * The last lines that an actor wrote, each with its time and stream; of all its incarnations.
+ * The last lines that an actor (its name, or a handle) wrote, each with its time and stream; of all its incarnations.
  *
  * @example
  * const { lines, total } = await logs('trainer', { tail: 50 });
  */
-export async function logs(actor: string, options: { tail?: number } = {}): Promise<LogTail> {
-  return ask('tail', { name: actor, ...(options.tail === undefined ? {} : { count: options.tail }) });
+export async function logs(actor: string | AnyHandle, options: { tail?: number } = {}): Promise<LogTail> {
+  return ask('tail', {
+    name: typeof actor === 'string' ? actor : clientOf(actor).name,
+    ...(options.tail === undefined ? {} : { count: options.tail }),
+  });
 }
 
 /**

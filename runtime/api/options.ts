@@ -22,6 +22,68 @@ function bad(option: string, value: unknown, wanted: string): never {
   );
 }
 
+/** Misspelt options would otherwise be silently the default. `known` has every key of the options' type. */
+export function checkKnown<T extends object>(what: string, options: T, known: Readonly<Record<keyof T, true>>): void {
+  for (const key of Object.keys(options))
+    if (!Object.hasOwn(known, key))
+      throw new RuntimeFailure(
+        'SINKFLEX_BAD_OPTION',
+        `${what} has no option ${JSON.stringify(key)}; its options are ${Object.keys(known).join(', ')}`,
+      );
+}
+
+const RESOURCES = { cpus: true, gpus: true, memory: true, resources: true } as const;
+
+const SPAWN: Readonly<Record<keyof SpawnOptions, true>> = {
+  ...RESOURCES,
+  labels: true,
+  strategy: true,
+  placementGroup: true,
+  bundle: true,
+  args: true,
+  name: true,
+  getIfExists: true,
+  lifetime: true,
+  isolation: true,
+  threads: true,
+  maxRestarts: true,
+  restartWindowMs: true,
+  restartBackoffMs: true,
+  maxConcurrency: true,
+  maxPending: true,
+  onFull: true,
+  env: true,
+  cwd: true,
+  execArgv: true,
+  checkpointIntervalMs: true,
+  unresponsiveMs: true,
+  imports: true,
+};
+
+const CALL: Readonly<Record<keyof CallOptions, true>> = {
+  timeoutMs: true,
+  signal: true,
+  maxRetries: true,
+  retryOn: true,
+  concurrencyGroup: true,
+  cancellable: true,
+  streamWindow: true,
+};
+
+const INIT: Readonly<Record<keyof InitOptions, true>> = {
+  ...RESOURCES,
+  labels: true,
+  address: true,
+  objectStoreMemory: true,
+  spillFolder: true,
+  warmWorkers: true,
+  timeline: true,
+  metricsPort: true,
+  sharedWorkers: true,
+  maxInFlightBytes: true,
+  onOutput: true,
+};
+
 function count(option: string, value: number | undefined, fallback: number, least: number): number {
   if (value === undefined) return fallback;
   if (value === Number.POSITIVE_INFINITY) return Number.MAX_SAFE_INTEGER;
@@ -48,6 +110,7 @@ type Checked = Omit<
 };
 
 export function checkSpawn(options: SpawnOptions): Checked {
+  checkKnown('spawn', options, SPAWN);
   const { name, isolation = 'process', env = {}, imports = [], args, cwd, execArgv = [] } = options;
   if (name !== undefined && !/^[A-Za-z0-9._:/-]{1,128}$/.test(name)) bad('name', name, '1 to 128 characters of A-Z a-z 0-9 . _ : / -');
   if (isolation !== 'process' && isolation !== 'thread' && isolation !== 'shared')
@@ -91,6 +154,7 @@ export function checkGroup(options: PlacementGroupOptions): {
   name: string | undefined;
   lifetime: 'owned' | 'detached';
 } {
+  checkKnown('placementGroup', options, { strategy: true, name: true, lifetime: true });
   const { strategy = 'PACK', name, lifetime = 'owned' } = options;
   if (!STRATEGIES.includes(strategy)) bad('strategy', strategy, STRATEGIES.join(', '));
   if (lifetime !== 'owned' && lifetime !== 'detached') bad('lifetime', lifetime, "'owned' or 'detached'");
@@ -135,11 +199,13 @@ const DRAIN_MS = 30_000;
 
 /** graceMs 0: the usual. */
 export function checkKill(options: KillOptions): { restart: boolean; drain: boolean; graceMs: number } {
+  checkKnown('kill', options, { restart: true, drain: true, timeoutMs: true });
   const { restart = false, drain = false } = options;
   return { restart, drain, graceMs: ms('timeoutMs', options.timeoutMs, drain ? DRAIN_MS : 0) };
 }
 
 export function checkCall(options: CallOptions): CallOptions {
+  checkKnown('withOptions', options, CALL);
   if (options.timeoutMs !== undefined) ms('timeoutMs', options.timeoutMs, 0);
   if (options.concurrencyGroup !== undefined && (typeof options.concurrencyGroup !== 'string' || options.concurrencyGroup === ''))
     bad('concurrencyGroup', options.concurrencyGroup, 'the name of a group of the actor');
@@ -168,6 +234,7 @@ export function checkTotal(options: ResourceOptions): Record<string, number> {
 }
 
 export function checkInit(options: InitOptions): CheckedInit {
+  checkKnown('init', options, INIT);
   const { process, thread } = options.warmWorkers ?? {};
   const port = count('metricsPort', options.metricsPort, 0, 0);
   if (port > 65_535) bad('metricsPort', port, 'a port, 0 to 65535');

@@ -3,6 +3,7 @@ import { PENDING, Ref } from '../objects/index.ts';
 import { type Encoded, encodeAlone, SHARED_BYTES, viewToFill } from '../wire/index.ts';
 import { collectRefs, session } from '../worker/index.ts';
 import { CallTimeoutError, RuntimeFailure } from './errors.ts';
+import { checkKnown } from './options.ts';
 import type { ObjectRef } from './types.ts';
 
 /** Lent to nobody that could give it back: ours to end. */
@@ -113,6 +114,7 @@ export function wait<T>(
   refs: readonly ObjectRef<T>[],
   options: { numReturns?: number; timeoutMs?: number; fetch?: boolean } = {},
 ): Promise<{ done: ObjectRef<T>[]; pending: ObjectRef<T>[] }> {
+  checkKnown('wait', options, { numReturns: true, timeoutMs: true, fetch: true });
   const wanted = Math.min(options.numReturns ?? 1, refs.length);
   const own = refs as unknown as readonly Ref[];
   return new Promise((resolve) => {

@@ -253,6 +253,15 @@ export class Ref implements ObjectRef<unknown> {
   [Symbol.dispose](): void {
     this.release();
   }
+
+  // What prints or logs a ref must not walk into the worker that it belongs to: the token of the run is there.
+  toJSON(): string {
+    return `ObjectRef(${['pending', 'value', 'failed', 'released'][this.state]}${this.method === '' ? '' : ` ${this.method}()`})`;
+  }
+
+  [Symbol.for('nodejs.util.inspect.custom')](): string {
+    return this.toJSON();
+  }
 }
 
 /** Ends that somebody asked for need no report. */

@@ -1,5 +1,6 @@
 // Checks what a user passes with a task, and fills in defaults.
 import { RuntimeFailure } from '../api/errors.ts';
+import { checkKnown } from '../api/options.ts';
 import { UNIT } from './admission.ts';
 import type { TaskOptions } from './types.ts';
 
@@ -18,7 +19,18 @@ function bad(option: string, value: unknown, wanted: string): never {
   throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `${option} is ${String(value)}; it must be ${wanted}`);
 }
 
+const TASK: Readonly<Record<keyof TaskOptions, true>> = {
+  isolation: true,
+  cpus: true,
+  maxRetries: true,
+  retryOn: true,
+  timeoutMs: true,
+  signal: true,
+  cancelGraceMs: true,
+};
+
 export function checkTask(options: TaskOptions): CheckedOptions {
+  checkKnown('task', options, TASK);
   const { isolation = 'thread', cpus = 1, maxRetries = 3, retryOn, timeoutMs, signal, cancelGraceMs = 1000 } = options;
   if (isolation !== 'thread' && isolation !== 'process') bad('isolation', isolation, "'thread' or 'process'");
   if (!(Number.isFinite(cpus) && cpus >= 0)) bad('cpus', cpus, 'a number of at least 0');

@@ -6,11 +6,15 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { RuntimeFailure } from '../api/errors.ts';
 
+/** Number of the head of a cluster: no worker has it. */
+export const HEAD = 2 ** 32 - 1;
+
 /** Who listens: a worker, or the run itself for those who look at it (with a token of their own). */
 export type Address = number | 'observe';
 
 export function addressName(address: Address): string {
-  return typeof address === 'number' ? `worker ${address}` : 'the run';
+  if (typeof address !== 'number') return 'the run';
+  return address === HEAD ? 'the head' : `worker ${address}`;
 }
 
 const MAGIC = 0x41584653;

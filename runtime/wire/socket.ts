@@ -8,6 +8,7 @@ import {
   type Address,
   addressName,
   callerSide,
+  HEAD,
   HELLO_BYTES,
   type ListenerSide,
   listenerSide,
@@ -20,9 +21,6 @@ import type { Admission } from './network.ts';
 const HANDSHAKE_MS = 2000;
 /** By the byte that stands for it. */
 const admissions: readonly Admission[] = ['yes', 'mine', 'full'];
-
-/** Number of the head of a cluster: no worker has it. */
-export const HEAD = 2 ** 32 - 1;
 
 export function socketPath(folder: string, address: Address): string {
   return join(folder, address === HEAD ? 'head.sock' : `${address}.sock`);

@@ -1,5 +1,6 @@
 // Calls, values and options: the same for an actor in a process, in a thread, and among others in a shared worker.
 import { getEventListeners } from 'node:events';
+import { inspect } from 'node:util';
 import t from 'tap';
 import {
   ActorBusyError,
@@ -293,6 +294,17 @@ t.test('wrong use fails where it is written', async (t) => {
   t.throws(() => spawn(Counter, { maxConcurrency: 0 }), { code: 'SINKFLEX_BAD_OPTION' });
   t.throws(() => spawn(Counter, { isolation: 'vm' as 'thread' }), { code: 'SINKFLEX_BAD_OPTION' });
   t.throws(() => spawn(Counter, { isolation: 'thread', env: { A: '1' } }), { code: 'SINKFLEX_BAD_OPTION' });
+  // What is printed of a ref holds nothing of its worker: the run's token is there.
+  const ref = put('what others see');
+  t.equal(inspect(ref), 'ObjectRef(value)');
+  t.equal(JSON.stringify({ ref }), '{"ref":"ObjectRef(value)"}');
+  for (const misspelt of [
+    () => spawn(Counter, { maxRestart: 3 } as object),
+    () => withOptions(spawn(Counter), { timeout: 5 } as object),
+    () => wait([], { count: 1 } as object),
+    () => kill(spawn(Counter), { force: true } as object),
+  ])
+    t.throws(misspelt, { code: 'SINKFLEX_BAD_OPTION' });
   t.throws(() => currentActor(), { code: 'SINKFLEX_NOT_INITIALISED' });
   await t.rejects(init(), { code: 'SINKFLEX_ALREADY_INITIALISED' });
   t.equal(Counter.id, 'sinkflex/test/runtime/fixtures/actors#Counter');

@@ -285,7 +285,7 @@ t.test('lines that actors write are kept, by name, in files of bounded size', as
   const { lines: kept, total } = await logs('a/talker:1');
   t.match(kept, [/^\d{4}-.*Z stderr first words$/, /^\d{4}-.*Z stderr spinning$/]);
   t.equal(total, 2);
-  t.equal((await logs('a/talker:1', { tail: 1 })).lines.length, 1);
+  t.equal((await logs(probe, { tail: 1 })).lines.length, 1);
   await t.rejects(logs('nobody'), { code: 'SINKFLEX_NO_LOG', message: /there are logs of .*a\/talker:1/ });
   await kill(probe);
 
