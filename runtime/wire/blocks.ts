@@ -59,7 +59,11 @@ export function isShortage(error: unknown): boolean {
 }
 
 /** Views of so many bytes are worth a look at the young part of the heap, where most of them die: their blocks are used again then. */
-const LOOK_AFTER_BYTES = 32 * 2 ** 20;
+const LOOK_AFTER_BYTES = 24 * 2 ** 20;
+/** Before V8 has counted 64 MiB more, which make it mark all of its heap. */
+const LOOK_SOON_MS = 2;
+/** One such view is past that anyway; the look waits until its reader has had it. */
+const LARGE = 32 * 2 ** 20;
 const LOOK_AFTER_MS = 20;
 let viewed = 0;
 let look: NodeJS.Timeout | undefined;
@@ -68,15 +72,18 @@ let collectYoung: (() => void) | undefined;
 /** A view of so many bytes was made. V8 by itself collects views only after many, since each is a small object. */
 export function noteView(bytes: number): void {
   viewed += bytes;
-  if (bytes >= LOOK_AFTER_BYTES && bytes <= LARGEST_ROOM) nextRoom = bytes;
-  if (viewed < LOOK_AFTER_BYTES || look !== undefined) return;
-  look = setTimeout(() => {
-    look = undefined;
-    viewed = 0;
-    collectYoung ??= youngCollector();
-    collectYoung();
-    makeRoom();
-  }, LOOK_AFTER_MS);
+  if (bytes >= LARGE && bytes <= LARGEST_ROOM) nextRoom = bytes;
+  if (viewed < (bytes < LARGE ? LOOK_AFTER_BYTES : LARGE) || look !== undefined) return;
+  look = setTimeout(
+    () => {
+      look = undefined;
+      viewed = 0;
+      collectYoung ??= youngCollector();
+      collectYoung();
+      makeRoom();
+    },
+    bytes < LARGE ? LOOK_SOON_MS : LOOK_AFTER_MS,
+  );
   look.unref();
 }
 
