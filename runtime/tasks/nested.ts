@@ -93,7 +93,7 @@ class Desk {
   }
 }
 
-export async function openDesk(session: Session, run: Run, stream: Stream, scheduler: Scheduler): Promise<void> {
+export function openDesk(session: Session, run: Run, stream: Stream, scheduler: Scheduler): void {
   const spec: ActorSpec = {
     actor: deskOf(session.worker),
     name: 'tasks',
@@ -125,5 +125,5 @@ export async function openDesk(session: Session, run: Run, stream: Stream, sched
   };
   const host = new ActorHost(spec, 1, []);
   session.hosts.set(spec.actor, host);
-  await host.start(Desk as never, [run, stream, scheduler]);
+  host.adopt(new Desk(run, stream, scheduler));
 }

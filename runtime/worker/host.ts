@@ -141,6 +141,12 @@ export class ActorHost implements ScopeActor {
     this.#nextOfAll();
   }
 
+  /** An instance of the runtime's own in place of start(): asynchronous context, once used, costs every promise of the process. */
+  adopt(instance: object): void {
+    this.#instance = instance;
+    this.#nextOfAll();
+  }
+
   /** Saves the state now. */
   checkpoint(): Promise<void> {
     if (this.#checkpoints !== undefined) return this.#checkpoints.save();
