@@ -5,6 +5,7 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import { type FineTuneOptions, fineTune } from '../actors/index.ts';
 import { SinkflexError } from '../kernels/index.ts';
 import { Display } from './display.ts';
+import { CommandError } from './errors.ts';
 import { modelFolderOf } from './model-folder.ts';
 import { wholeNumber } from './serve.ts';
 import { stopSignal } from './stop-signal.ts';
@@ -56,6 +57,8 @@ export function sftCommand(): Command {
 }
 
 async function sft(train: string, { model, output, json, ...o }: SftOptions): Promise<void> {
+  if (o.resume === true && output === undefined)
+    throw new CommandError('SINKFLEX_USAGE', '--resume needs the --output of the run to go on with');
   const display = new Display();
   const stop = stopSignal();
   const stamp = new Date().toISOString().replaceAll(/[-:]|\.\d+/g, '');

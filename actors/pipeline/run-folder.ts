@@ -162,8 +162,8 @@ export class RunFolder {
   }
 }
 
-/** Throws unless a run may be written to `path`: new or empty, writable as far as can be told, on a disk with room. Writes nothing. */
-export function checkOutput(path: string): void {
+/** Throws unless a run may be written to `path`: new or empty, writable as far as can be told, on a disk with room. Writes nothing. `resume`: how the caller's own command goes on with what is there. */
+export function checkOutput(path: string, resume = `--resume ${path}`): void {
   const full = resolve(path);
   let existing = full;
   while (!existsSync(existing)) existing = dirname(existing);
@@ -172,7 +172,7 @@ export function checkOutput(path: string): void {
     if (existing === full && readdirSync(full).length > 0) {
       throw new RunFolderError(
         'SINKFLEX_OUTPUT_EXISTS',
-        `${path} already has content; choose another folder with --output, or continue that run with --resume ${path}`,
+        `${path} already has content; choose another folder with --output, or continue that run with ${resume}`,
         { path },
       );
     }

@@ -108,7 +108,7 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   };
   const checkpoints = join(o.output, 'checkpoints');
   const last = o.resume ? lastCheckpoint(checkpoints) : undefined;
-  if (!o.resume) checkOutput(o.output);
+  if (!o.resume) checkOutput(o.output, '--resume');
   mkdirSync(checkpoints, { recursive: true });
   sweepCheckpoints(checkpoints);
 

@@ -43,6 +43,7 @@ t.test('what cannot work is refused before anything is loaded', async (t) => {
     [['serve', folder, '--api-key-file', key], /has 3 characters; it needs 8/],
     [['serve', folder, '--port', '-1'], /integer of at least 0/],
     [['serve', folder, '--port', '65536'], /port, 0 to 65535/],
+    [['sft', 'x.jsonl', '--model', folder, '--resume'], /--resume needs the --output/],
     [['generate', folder, '--json'], /--json needs a prompt/],
     [['generate', folder, 'x', '-t', 'hot'], /--temperature must be a number/],
   ] as const) {

@@ -145,7 +145,7 @@ t.test('a model learns its examples, and a run that was stopped goes on to the s
     options('stopped', { signal: stop.signal, onProgress: (e) => e.kind === 'advance' && e.done === 40 && stop.abort() }),
   );
   await t.rejects(stopped, { name: 'AbortError' });
-  await t.rejects(fineTune(options('stopped')), { code: 'SINKFLEX_OUTPUT_EXISTS' });
+  await t.rejects(fineTune(options('stopped')), { code: 'SINKFLEX_OUTPUT_EXISTS', message: /with --resume$/ });
   await t.rejects(fineTune(options('stopped', { resume: true, epochs: 31 })), {
     code: 'SINKFLEX_CHECKPOINT_INVALID',
     message: /60 steps over 4 examples, this one has 62 over 4/,
