@@ -6,7 +6,7 @@ import { Command } from 'commander';
 import { ServedModel } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
 import { modelFolderOf } from './model-folder.ts';
-import { wholeNumber } from './serve.ts';
+import { wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 
 interface GenerateOptions {

@@ -3,10 +3,11 @@ import { randomBytes, randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { basename, resolve } from 'node:path';
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 import { createServer, ServedModel } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
 import { modelFolderOf } from './model-folder.ts';
+import { port, wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 
 interface ServeOptions {
@@ -20,20 +21,6 @@ interface ServeOptions {
   tlsCert?: string;
   tlsKey?: string;
   seed?: number;
-}
-
-function port(text: string): number {
-  const value = wholeNumber(0)(text);
-  if (value > 65_535) throw new InvalidArgumentError('it must be a port, 0 to 65535');
-  return value;
-}
-
-export function wholeNumber(least: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (!Number.isSafeInteger(value) || value < least) throw new InvalidArgumentError(`it must be an integer of at least ${least}`);
-    return value;
-  };
 }
 
 export function serveCommand(): Command {

@@ -1,23 +1,15 @@
 // `sinkflex sft`: supervised fine-tuning of a model folder on a file of examples.
 import { availableParallelism } from 'node:os';
 import { basename, join } from 'node:path';
-import { Command, InvalidArgumentError, Option } from 'commander';
+import { Command, Option } from 'commander';
 import { type FineTuneOptions, fineTune } from '../actors/index.ts';
 import { SinkflexError } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
 import { modelFolderOf } from './model-folder.ts';
-import { wholeNumber } from './serve.ts';
+import { between, wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 import { duration, table, thousands } from './text.ts';
-
-function between(low: number, high: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (!(value >= low && value <= high)) throw new InvalidArgumentError(`it must be a number from ${low} to ${high}`);
-    return value;
-  };
-}
 
 type SftOptions = Omit<FineTuneOptions, 'train' | 'model' | 'output' | 'betas'> & { model: string; output?: string; json?: boolean };
 

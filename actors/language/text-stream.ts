@@ -60,21 +60,21 @@ export class TextStream {
         this.stopped = stop;
       }
     }
-    const keep = cut >= 0 || last ? 0 : this.#possibleStop();
+    const keep = cut >= 0 || last ? 0 : unfinishedMarker(this.#held, this.#stops);
     const out = cut >= 0 ? this.#held.slice(0, cut) : this.#held.slice(0, this.#held.length - keep);
     this.#held = cut >= 0 ? '' : this.#held.slice(this.#held.length - keep);
     this.#text += out;
     return out;
   }
+}
 
-  /** Length of the longest end of what is held that begins a stop string. */
-  #possibleStop(): number {
-    let longest = 0;
-    for (const stop of this.#stops) {
-      for (let n = Math.min(stop.length - 1, this.#held.length); n > longest; n--) {
-        if (stop.startsWith(this.#held.slice(-n))) longest = n;
-      }
+/** Length of the longest end of `text` that begins one of the markers, and is not a whole one: what may not be shown yet. */
+export function unfinishedMarker(text: string, markers: readonly string[]): number {
+  let longest = 0;
+  for (const marker of markers) {
+    for (let n = Math.min(marker.length - 1, text.length); n > longest; n--) {
+      if (text.endsWith(marker.slice(0, n))) longest = n;
     }
-    return longest;
   }
+  return longest;
 }

@@ -14,28 +14,29 @@ export interface ParsedTurn {
 
 export type ToolCallFormat = 'hermes' | 'none';
 
-const OPEN = '<tool_call>';
+/** What a call begins with in `hermes`. */
+export const TOOL_CALL_OPEN = '<tool_call>';
 const CLOSE = '</tool_call>';
 
 /** The format that a chat template teaches its model. */
 export function toolCallFormatOf(template: string): ToolCallFormat {
-  return template.includes(OPEN) ? 'hermes' : 'none';
+  return template.includes(TOOL_CALL_OPEN) ? 'hermes' : 'none';
 }
 
 /** @example parseToolCalls('hermes', '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>').toolCalls */
 export function parseToolCalls(format: ToolCallFormat, turn: string): ParsedTurn {
-  if (format === 'none' || !turn.includes(OPEN)) return { text: turn, toolCalls: [] };
+  if (format === 'none' || !turn.includes(TOOL_CALL_OPEN)) return { text: turn, toolCalls: [] };
   const toolCalls: ToolCall[] = [];
   let text = '';
   let malformed: string | undefined;
   let at = 0;
   for (;;) {
-    const open = turn.indexOf(OPEN, at);
+    const open = turn.indexOf(TOOL_CALL_OPEN, at);
     if (open < 0) break;
     text += turn.slice(at, open);
     const close = turn.indexOf(CLOSE, open);
     // A turn that was cut, or a model that forgot the end: the JSON may still be whole.
-    const body = turn.slice(open + OPEN.length, close < 0 ? undefined : close);
+    const body = turn.slice(open + TOOL_CALL_OPEN.length, close < 0 ? undefined : close);
     const call = readCall(body);
     if (typeof call === 'string') {
       malformed ??= call;

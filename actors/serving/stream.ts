@@ -1,10 +1,9 @@
 /** Answers as server-sent events: one chunk a piece of text, tool calls when they are whole, `[DONE]` at the end. */
+import { TOOL_CALL_OPEN, unfinishedMarker } from '../language/index.ts';
 import type { Completion } from './completions.ts';
 import type { Answer, Piece } from './served-model.ts';
 
 type Json = Record<string, unknown>;
-
-const OPEN = '<tool_call>';
 
 /** What of a chat's text may be shown before it is known whether a tool call begins. */
 class Shown {
@@ -14,15 +13,14 @@ class Shown {
   /** Answers what is new and cannot belong to a call. */
   push(text: string): string {
     this.#text += text;
-    const open = this.#text.indexOf(OPEN);
-    let end = open < 0 ? this.#text.length : open;
-    if (open < 0) for (let n = Math.min(OPEN.length - 1, end); n > 0; n--) if (this.#text.endsWith(OPEN.slice(0, n))) end -= n;
-    return this.#take(end);
+    // What is shown holds no beginning of a call, so it need not be searched again.
+    const open = this.#text.indexOf(TOOL_CALL_OPEN, this.#shown);
+    return this.#take(open < 0 ? this.#text.length - unfinishedMarker(this.#text, [TOOL_CALL_OPEN]) : open);
   }
 
   /** What was held back for a call that never came. */
   rest(): string {
-    return this.#text.includes(OPEN) ? '' : this.#take(this.#text.length);
+    return this.#text.includes(TOOL_CALL_OPEN, this.#shown) ? '' : this.#take(this.#text.length);
   }
 
   #take(end: number): string {

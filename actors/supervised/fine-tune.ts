@@ -109,6 +109,8 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   const checkpoints = join(o.output, 'checkpoints');
   const last = o.resume ? lastCheckpoint(checkpoints) : undefined;
   if (!o.resume) checkOutput(o.output, '--resume');
+  else if (!existsSync(o.output))
+    throw new ActorsError('SINKFLEX_CHECKPOINT_INVALID', `there is no folder ${o.output} to go on in: leave --resume out for a new run`);
   mkdirSync(checkpoints, { recursive: true });
   sweepCheckpoints(checkpoints);
 
@@ -117,8 +119,11 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   const metrics = openMetrics(o.output);
   const run = new Run(o, { store, engine, sequences, val, metrics });
   try {
-    if (last === undefined) store.loadFolder(o.model, { lineage: 0, version: 0 });
-    else await run.restore(last, { steps, examples: sequences.length });
+    if (last === undefined) {
+      // Also a run that was stopped before its first checkpoint: it begins again, and so does its record.
+      metrics.clear();
+      store.loadFolder(o.model, { lineage: 0, version: 0 });
+    } else await run.restore(last, { steps, examples: sequences.length });
     o.onProgress?.({ kind: 'begin', phase: 'fine-tuning', total: steps });
     if (run.step === 0) await run.validate();
     const order = new DemonstrationOrder(sequences.length, o.seed);

@@ -69,7 +69,7 @@ function explainInGroup(state: State, { shape }: Seeker): Pick<Explanation, 'tex
     bundle: index,
     resources: needsToResources(shape.needs),
     labels: shape.request.labels,
-    nodes: node === undefined ? [] : [judge(node, shape.needs, shape.selector, { pool: pool ?? placeholder(needs) })],
+    nodes: node === undefined ? [] : [judge(node, shape.needs, shape.selector, { pool: pool ?? uncommitted(needs) })],
   }));
   const feasible = candidates.some(({ needs }) => shape.needs.names.every((name, i) => amountIn(needs, name) >= shape.needs.amounts[i]!));
   if (!feasible) return { text: `no bundle of ${title} is large enough for ${describe(shape.needs)}`, feasible, asks };
@@ -82,7 +82,7 @@ function explainInGroup(state: State, { shape }: Seeker): Pick<Explanation, 'tex
 const amountIn = (needs: Needs, name: string): number => needs.amounts[needs.names.indexOf(name)] ?? 0;
 
 /** A bundle that is not committed has nothing free. */
-function placeholder(needs: Needs): Pick<Pool, 'names' | 'free' | 'total' | 'fits' | 'couldHold'> {
+function uncommitted(needs: Needs): Pick<Pool, 'names' | 'free' | 'total' | 'fits' | 'couldHold'> {
   return { names: needs.names, free: needs.amounts.map(() => 0), total: needs.amounts, fits: () => false, couldHold: () => true };
 }
 

@@ -150,6 +150,25 @@ t.test('a model learns its examples, and a run that was stopped goes on to the s
     code: 'SINKFLEX_CHECKPOINT_INVALID',
     message: /60 steps over 4 examples, this one has 62 over 4/,
   });
+  await t.rejects(fineTune(options('never begun', { resume: true })), {
+    code: 'SINKFLEX_CHECKPOINT_INVALID',
+    message: /no folder .* to go on in/,
+  });
+  const early = new AbortController();
+  const begun = options('early', {
+    saveSteps: 0,
+    epochs: 1,
+    signal: early.signal,
+    onProgress: (e) => e.kind === 'advance' && early.abort(),
+  });
+  await t.rejects(fineTune(begun), { name: 'AbortError' });
+  await fineTune(options('early', { resume: true, epochs: 1 }));
+  const steps = readMetrics(join(root, 'early', 'metrics.jsonl')).filter((r) => r['train/loss'] !== undefined);
+  t.same(
+    steps.map((r) => r['training/global_step']),
+    [1, 2],
+    'what had no checkpoint begins again, and its record too',
+  );
   const resumed = await fineTune(options('stopped', { resume: true }));
   const weights = (folder: string): Buffer => readFileSync(join(folder, 'model.safetensors'));
   t.ok(weights(resumed.model).equals(weights(whole.model)), 'the same weights');

@@ -1,0 +1,24 @@
+// Values of command-line options: what commander calls to read one. A wrong value is a usage error that says what it must be.
+import { InvalidArgumentError } from 'commander';
+
+export function port(text: string): number {
+  const value = wholeNumber(0)(text);
+  if (value > 65_535) throw new InvalidArgumentError('it must be a port, 0 to 65535');
+  return value;
+}
+
+export function wholeNumber(least: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!Number.isSafeInteger(value) || value < least) throw new InvalidArgumentError(`it must be an integer of at least ${least}`);
+    return value;
+  };
+}
+
+export function between(low: number, high: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!(value >= low && value <= high)) throw new InvalidArgumentError(`it must be a number from ${low} to ${high}`);
+    return value;
+  };
+}
