@@ -7,6 +7,8 @@ export const actorsErrorCodes = {
   SINKFLEX_ENVIRONMENT_MODULE:
     'Set env.module to a module that can be imported: its path relative to the settings file or the working directory, or an installed package.',
   SINKFLEX_ENVIRONMENT_OPTION: 'Correct the option that the message names.',
+  SINKFLEX_ENVIRONMENT_CHAT:
+    'Start from a model folder with a tokenizer and a chat template (model.path), or give the environment a chat format.',
   SINKFLEX_ENVIRONMENT_LOST:
     'The actor does not know this episode (it restarted, or the episode was closed): reset it, or redo the episode.',
   SINKFLEX_ENVIRONMENT_FAILED:

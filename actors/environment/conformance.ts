@@ -62,8 +62,15 @@ function actionsFor(entry: EnvironmentEntry, seed: number, o: ConformanceOptions
   ];
   const told =
     entry.demonstrate?.(seed, seed, { ...(o.options ? { options: o.options } : {}) }).messages.filter((m) => m.role === 'assistant') ?? [];
-  return [...nonsense, ...told.map((m) => entry.chat.parse(m.content)), ...nonsense];
+  const parse = entry.chat?.parse ?? speech;
+  return [
+    ...nonsense,
+    ...told.map((m) => (m.toolCalls ? { ...speech(m.content), toolCalls: m.toolCalls } : parse(m.content))),
+    ...nonsense,
+  ];
 }
+
+const speech = (text: string): Action => ({ text, toolCalls: [], finish: false });
 
 async function record(
   environment: Environment,

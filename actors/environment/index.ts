@@ -7,9 +7,11 @@ export { type ConformanceOptions, checkEnvironment } from './conformance.ts';
 export { EnvironmentHost, type EnvironmentHostOptions, type EnvironmentHostStats, type HostResetOptions } from './host.ts';
 export { type LatencyModel, parseLatency } from './latency.ts';
 export { CounterRandom, threefry } from './random.ts';
-export { entry, environmentNames, make, register } from './registry.ts';
+export { chatFormat, entry, environmentNames, make, register } from './registry.ts';
 export { isValidationTask, trainingTask, validationTask } from './seeds.ts';
+export * from './tools/index.ts';
 export type * from './types.ts';
+export * from './user/index.ts';
 export { desk, deskTokenizer };
 
 register(desk);

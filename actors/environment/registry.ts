@@ -1,6 +1,6 @@
 /** Which environments there are, by name. */
 import { ActorsError, didYouMean } from '../errors.ts';
-import type { Environment, EnvironmentEntry } from './types.ts';
+import type { ChatFormat, Environment, EnvironmentEntry } from './types.ts';
 
 const entries = new Map<string, EnvironmentEntry>();
 
@@ -34,4 +34,12 @@ export function make(name: string, options?: Record<string, unknown>): Environme
 
 export function environmentNames(): string[] {
   return [...entries.keys()].sort();
+}
+
+/** The chat format that was made for an environment, or SINKFLEX_ENVIRONMENT_CHAT. */
+export function chatFormat(of: EnvironmentEntry): ChatFormat {
+  if (of.chat) return of.chat;
+  throw new ActorsError('SINKFLEX_ENVIRONMENT_CHAT', `"${of.name}" has no tokenizer of its own: it needs a model whose folder has one`, {
+    details: { name: of.name },
+  });
 }

@@ -7,6 +7,19 @@ export type Role = 'system' | 'user' | 'assistant' | 'tool';
 export interface ToolCall {
   name: string;
   arguments: Record<string, unknown>;
+  /** As a server's API named it; answers repeat it. */
+  id?: string;
+}
+
+/** A tool for the prompt: a function as OpenAI's API and chat templates write it. */
+export interface ToolSchema {
+  type: 'function';
+  function: {
+    name: string;
+    description: string;
+    /** JSON schema of the arguments. */
+    parameters: Record<string, unknown>;
+  };
 }
 
 export interface Message {
@@ -15,6 +28,8 @@ export interface Message {
   toolCalls?: ToolCall[];
   /** Who speaks, where a role has several speakers (the tool that answered). */
   name?: string;
+  /** `id` of the call that a tool's message answers. */
+  toolCallId?: string;
 }
 
 /** One turn of the policy, as its chat format reads it. */
@@ -36,6 +51,8 @@ export interface ResetOptions {
 
 export interface ResetResult {
   observation: Message[];
+  /** What the policy may call, for the prompt; absent where the observation itself says it. */
+  tools?: ToolSchema[];
   info: Record<string, unknown>;
 }
 
@@ -93,7 +110,8 @@ export interface EnvironmentEntry {
   summary: string;
   /** Throws SINKFLEX_ENVIRONMENT_OPTION for options that it does not take. */
   create(options?: Record<string, unknown>): Environment;
-  chat: ChatFormat;
+  /** Tokenizer, chat template and parser that were made for it; without one it takes those of the model's folder. */
+  chat?: ChatFormat;
   /** A scripted expert that errs as a weak policy would; the material of the warm start. */
   demonstrate?(seed: number, noiseSeed: number, o?: DemonstrateOptions): Demonstration;
   /** Fixed policies, each a score for one task: what a score must beat to mean anything. */

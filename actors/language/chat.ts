@@ -2,7 +2,7 @@
  * One chat format, shared by all conversations in it: which ids open a conversation, which ids a new observation adds, and what a turn of
  * the policy says. Everything is a pure function of content and remembered, so a turn costs microseconds once its words were seen.
  */
-import type { Action, ChatFormat, Message } from '../environment/types.ts';
+import type { Action, ChatFormat, Message, ToolSchema } from '../environment/types.ts';
 import { ActorsError } from '../errors.ts';
 import { ChatTemplate } from './chat-template.ts';
 import { Memo } from './memo.ts';
@@ -40,8 +40,11 @@ export class Chat {
   }
 
   /** Ids of the first messages and of the generation prompt. Shared: do not write into the result. */
-  prompt(messages: readonly Message[]): Int32Array {
-    return this.#prompts.get(keyOf(messages), () => this.tokenizer.encode(this.template.render(messages, { generationPrompt: true })));
+  prompt(messages: readonly Message[], tools?: readonly ToolSchema[]): Int32Array {
+    const key = tools?.length ? `${keyOf(messages)}\u0002${JSON.stringify(tools)}` : keyOf(messages);
+    return this.#prompts.get(key, () =>
+      this.tokenizer.encode(this.template.render(messages, { generationPrompt: true, ...(tools?.length ? { tools } : {}) })),
+    );
   }
 
   /**

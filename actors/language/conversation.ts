@@ -1,5 +1,5 @@
 /** The token ledger of one episode: prompt, turns of the policy, observations, in order; and the same for an episode written as messages. */
-import type { Action, Message } from '../environment/types.ts';
+import type { Action, Message, ToolSchema } from '../environment/types.ts';
 import { ActorsError } from '../errors.ts';
 import type { Chat, EpisodeIds } from './chat.ts';
 
@@ -24,9 +24,9 @@ export class Conversation {
     this.chat = chat;
   }
 
-  start(messages: readonly Message[]): Int32Array {
+  start(messages: readonly Message[], tools?: readonly ToolSchema[]): Int32Array {
     this.#expect('start', 'start');
-    const ids = this.chat.prompt(messages);
+    const ids = this.chat.prompt(messages, tools);
     this.messages.push(...messages);
     this.#append(ids, 0);
     this.#expects = 'turn';

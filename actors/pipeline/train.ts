@@ -2,7 +2,7 @@
 import { basename, dirname, resolve } from 'node:path';
 import { WeightStore } from '../../kernels/index.ts';
 import { init, listActors, onActorChange, shutdown } from '../../runtime/index.ts';
-import { entry } from '../environment/index.ts';
+import { chatFormat, entry } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import { Chat } from '../language/index.ts';
 import { readCheckpoint } from '../trainer/index.ts';
@@ -51,7 +51,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   try {
     checkCpu();
     const config = await withModule(settings);
-    const chat = new Chat(entry(config.env.name).chat);
+    const chat = new Chat(chatFormat(entry(config.env.name)));
     await checkEnvironment(config);
     if (config.resume !== null) {
       from = checkpointOf(config.resume);

@@ -75,7 +75,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
       let mark = performance.now();
       const opening = await environment.reset();
       seconds.environment += performance.now() - mark;
-      let pending = dialogue.prompt(opening.observation);
+      let pending = dialogue.prompt(opening.observation, opening.tools);
       while (!signal.aborted) {
         const room = limits.maxTokens - tokens.length - pending.length;
         if (room < 1) {

@@ -5,7 +5,7 @@
  */
 import { Engine, type StoreAddress, WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, currentActor, defineActor, withOptions } from '../../runtime/index.ts';
-import { type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
+import { chatFormat, type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
 import { Chat, episodeIds } from '../language/index.ts';
 import type { Trajectory } from '../trajectory/index.ts';
 import { type EpisodeLimits, type EpisodeTask, playEpisode, type RemoteEpisode } from './episode.ts';
@@ -64,7 +64,7 @@ export class Rollout {
 
   constructor(o: RolloutOptions) {
     this.#o = o;
-    this.#chat = new Chat(entry(o.environment).chat);
+    this.#chat = new Chat(chatFormat(entry(o.environment)));
     this.#store = WeightStore.open(o.store);
     this.#engine = new Engine({
       store: this.#store,

@@ -2,14 +2,14 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { Chat, entry, parseConfig, Tokenizer, train } from '../../actors/index.ts';
+import { Chat, chatFormat, entry, parseConfig, Tokenizer, train } from '../../actors/index.ts';
 import { resolveModel } from '../../actors/pipeline/model.ts';
 import { checkRoom } from '../../actors/pipeline/room.ts';
 import { WeightStore } from '../../kernels/index.ts';
 import { explain } from '../../scripts/errors.ts';
 import { tiny } from './tiny-settings.ts';
 
-const chat = new Chat(entry('desk').chat);
+const chat = new Chat(chatFormat(entry('desk')));
 const size = chat.tokenizer.vocabularySize;
 const settings = (values: Record<string, unknown>) =>
   parseConfig([

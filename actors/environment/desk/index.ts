@@ -13,7 +13,7 @@ export { deskTokenizer } from './tokenizer.ts';
 type Options = Record<string, unknown>;
 const withOptions = (options?: Options) => (options ? { options } : {});
 
-export const desk: EnvironmentEntry = {
+export const desk: EnvironmentEntry & Required<Pick<EnvironmentEntry, 'chat' | 'demonstrate' | 'baselines'>> = {
   name: 'desk',
   summary: 'dual-control help desk of a bike-share company: the caller acts on the bike, the agent on the books, the rules change per task',
   create: (options) => new DeskEnvironment(options),

@@ -1,0 +1,3 @@
+/** Simulated users: the interface, and who is registered. */
+export { makeUser, registerUserSimulator, SOLO, userKinds } from './registry.ts';
+export type * from './types.ts';
