@@ -2,8 +2,7 @@
 // die together, since the state of one is of no use without that of the others.
 import { kill, ready, spawn } from '../api/actors.ts';
 import { definitionOf } from '../api/definition.ts';
-import { ActorFailedError, type Death, RuntimeFailure } from '../api/errors.ts';
-import { clientOf } from '../api/handle.ts';
+import { RuntimeFailure } from '../api/errors.ts';
 import type {
   ActorClass,
   ActorDefinition,
@@ -16,8 +15,7 @@ import type {
   SpawnOptions,
 } from '../api/types.ts';
 import { put } from '../api/values.ts';
-import type { DeathData } from '../control/index.ts';
-import { decodeError } from '../wire/index.ts';
+import { ofRank, Supervisor } from './supervisor.ts';
 
 /** The methods of an instance, called on all ranks: the answers in rank order. */
 export type GroupCalls<I> = {
@@ -100,12 +98,13 @@ export class ActorGroup<I extends object> {
 
   /**
    * Something of each rank, in rank order. The first failure rejects, with SINKFLEX_RANK_FAILED, whose details name the rank and whose
-   * cause is what it failed with; the calls of the others go on.
+   * cause is what it failed with; the calls of the others go on. While all are restarted, nobody is called.
    *
    * @example
    * const losses = await group.map((member, rank) => member.step(shards[rank]));
    */
-  map<R>(call: (member: ActorHandle<I>, rank: number) => PromiseLike<R>): Promise<R[]> {
+  async map<R>(call: (member: ActorHandle<I>, rank: number) => PromiseLike<R>): Promise<R[]> {
+    if (this.#supervisor?.restarting === true) await this.#supervisor.settled();
     return Promise.all(
       this.members.map(async (member, index) => {
         const rank = this.#first + index;
@@ -132,7 +131,7 @@ export class ActorGroup<I extends object> {
   /** Ends all; with `restart` all at once begin anew. */
   async kill(options: KillOptions = {}): Promise<void> {
     if (options.restart !== true) this.#supervisor?.close();
-    await this.map((member) => kill(member as AnyHandle, options));
+    await Promise.all(this.members.map((member) => kill(member as AnyHandle, options)));
   }
 
   /** Calls back after each restart of all; the answer ends that. Only with `one-for-all`. */
@@ -140,96 +139,6 @@ export class ActorGroup<I extends object> {
     if (this.#supervisor === undefined)
       throw new RuntimeFailure('SINKFLEX_BAD_OPTION', "only a group with supervision 'one-for-all' is restarted as one");
     return this.#supervisor.onRestart(listener);
-  }
-}
-
-function ofRank(rank: number, cause: unknown): RuntimeFailure {
-  const { message, details } = cause as { message?: string; details?: Record<string, unknown> };
-  return new RuntimeFailure('SINKFLEX_RANK_FAILED', `rank ${rank}: ${message ?? String(cause)}`, {
-    cause,
-    details: { rank, ...(details?.mayHaveRun === undefined ? {} : { mayHaveRun: details.mayHaveRun }) },
-  });
-}
-
-/** Restarts all members when one dies by itself. */
-class Supervisor {
-  readonly #members: readonly AnyHandle[];
-  readonly #budget: { restarts: number; windowMs: number };
-  #recent: number[] = [];
-  #restarts = 0;
-  #closed = false;
-  /** Why all were ended. */
-  failure: Error | undefined = undefined;
-  #round: Promise<void> | undefined;
-  /** By rank: the newest incarnation, the newest whose death was counted, and the newest when the restart of all began. */
-  readonly #incarnations: number[];
-  readonly #seen: number[];
-  #base: number[];
-  readonly #listeners = new Set<(restarts: number) => void>();
-  readonly #stop: (() => void)[];
-
-  constructor(members: readonly AnyHandle[], budget: { restarts: number; windowMs: number }) {
-    this.#members = members;
-    this.#budget = budget;
-    this.#incarnations = members.map(() => 1);
-    this.#seen = members.map(() => 0);
-    this.#base = [];
-    this.#stop = members.map((member, rank) =>
-      clientOf(member).watch((place) => {
-        const { death } = place;
-        if (death?.reason === 'exit' || death?.reason === 'constructor') this.#died(rank, death);
-        this.#incarnations[rank] = place.incarnation;
-      }),
-    );
-  }
-
-  /** Those that died before they had heard of the restart of all are part of it. */
-  #died(rank: number, death: DeathData): void {
-    const { incarnation } = death;
-    if (this.#closed || incarnation <= this.#seen[rank]!) return;
-    this.#seen[rank] = incarnation;
-    if (this.#round !== undefined && incarnation <= this.#base[rank]!) return;
-    const now = Date.now();
-    this.#recent = this.#recent.filter((at) => now - at < this.#budget.windowMs);
-    if (this.#recent.length >= this.#budget.restarts) {
-      const { name } = clientOf(this.#members[rank]!);
-      const why: Death = { ...death, cause: death.cause === undefined ? undefined : decodeError(death.cause) };
-      this.failure = ofRank(rank, new ActorFailedError(name, why, this.#restarts, false));
-      this.close();
-      for (const member of this.#members) kill(member).catch(() => {});
-      return;
-    }
-    this.#recent.push(now);
-    // A member that fails while all are restarted tries again alone.
-    if (this.#round !== undefined) return;
-    this.#restarts++;
-    this.#base = [...this.#incarnations];
-    // The one that died comes back by itself.
-    const others = this.#members.filter((_, index) => index !== rank);
-    this.#round = Promise.all([...others.map((member) => kill(member, { restart: true })), ready(this.#members[rank]!)]).then(
-      () => this.#over(true),
-      () => this.#over(false),
-    );
-  }
-
-  #over(well: boolean): void {
-    this.#round = undefined;
-    if (well) for (const listener of this.#listeners) listener(this.#restarts);
-  }
-
-  /** When no restart is under way. */
-  async settled(): Promise<void> {
-    while (this.#round !== undefined) await this.#round;
-  }
-
-  onRestart(listener: (restarts: number) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  close(): void {
-    this.#closed = true;
-    for (const stop of this.#stop) stop();
   }
 }
 

@@ -215,7 +215,7 @@ export class Connection implements ChannelHandler {
         this.session.loans.change(call, this.peer, -1);
         return;
       case BORROW:
-        if (typeof message[2] === 'number') this.session.loans.change(call, message[2], 1);
+        if (typeof message[2] === 'number') this.session.passedOn(call, message[2]);
         return;
       case BYE:
         this.session.channels.onBye(this);

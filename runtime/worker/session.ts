@@ -23,6 +23,7 @@ export interface AgentLink {
 export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'noRelay' | 'store'>;
 
 const KEPT_ENDS = 1000;
+const WATCH_AGAIN_MS = 1000;
 
 let current: Session | undefined;
 let lent: Ref[] | undefined;
@@ -78,6 +79,8 @@ export class Session implements Keeper {
   readonly channels: Channels;
   /** Peer -> connections to it that broke: with each, both sides forgot what they had lent to the other. */
   readonly #losses = new Map<number, number>();
+  /** Holders to which a connection is being opened. */
+  readonly #watching = new Set<number>();
   /** What this worker asked of the head. */
   readonly #asked = new Map<number, { resolve: (value: unknown) => void; reject: (error: unknown) => void }>();
   #requests = 0;
@@ -271,8 +274,32 @@ export class Session implements Keeper {
   // --- refs
 
   lend(ref: Ref, holder: number): void {
-    if (ref.borrowed === undefined) this.loans.lend(ref, holder);
-    else if (ref.borrowed.owner !== holder) this.#tell(ref.borrowed.owner, [BORROW, ref.borrowed.id, holder]);
+    if (ref.borrowed === undefined) {
+      this.loans.lend(ref, holder);
+      this.#watch(holder);
+    } else if (ref.borrowed.owner !== holder) this.#tell(ref.borrowed.owner, [BORROW, ref.borrowed.id, holder]);
+  }
+
+  /** A borrower has passed the ref on. */
+  passedOn(id: number, holder: number): void {
+    if (!this.loans.has(id)) return;
+    this.loans.change(id, holder, 1);
+    this.#watch(holder);
+  }
+
+  /** That a holder is gone is seen by the end of its connection, so it must have one, also if it never asks for what it was lent. */
+  #watch(holder: number): void {
+    // Numbers below 0 are no workers.
+    if (holder < 0 || this.closed || this.#watching.has(holder) || this.existing(holder) !== undefined) return;
+    this.#watching.add(holder);
+    const over = (): void => void this.#watching.delete(holder);
+    this.connectionTo(holder).then(over, (error: unknown) => {
+      over();
+      if (this.closed || !this.loans.heldBy(holder)) return;
+      // Not to be reached is not gone.
+      if ((error as { code?: unknown }).code === 'SINKFLEX_PROTOCOL') setTimeout(() => this.#watch(holder), WATCH_AGAIN_MS).unref();
+      else this.forget(holder);
+    });
   }
 
   isLent(id: number): boolean {
