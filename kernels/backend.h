@@ -178,6 +178,10 @@ typedef struct sfx_backend {
   int32_t (*sum_squares)(sfx_stream*, const float* g, int64_t count, double* sum);
   int32_t (*adamw)(sfx_stream*, const float* p_in, const float* g, float* m, float* v, int64_t count,
                    const sfx_adamw_options*, float* p_out);
+
+  // For measurements: `steps` turns of independent fma chains in registers on the caller; the operations done (an fma
+  // is two).
+  double (*fma_work)(int64_t steps);
 } sfx_backend;
 
 // The CPU backend for the best instruction set of this machine, or the one SINKFLEX_CPU names (avx512, avx2, neon,

@@ -70,6 +70,7 @@ static const sfx_backend table = {
     Guarded<linear_sample>::call,
     Guarded<sum_squares>::call,
     Guarded<adamw>::call,
+    fma_work,
 };
 
 }  // namespace SFX_NS

@@ -2,11 +2,17 @@
 import { Command } from 'commander';
 import { CommandError } from '../errors.ts';
 import { controlSuite } from './control.ts';
+import { engineSuite } from './engine.ts';
 import { pipelineSuite } from './pipeline.ts';
 import { printRows, type Row, type Skip, type Suite } from './rows.ts';
 import { runtimeSuite } from './runtime.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { control: controlSuite, pipeline: pipelineSuite, runtime: runtimeSuite };
+const SUITES: Readonly<Record<string, Suite>> = {
+  control: controlSuite,
+  engine: engineSuite,
+  pipeline: pipelineSuite,
+  runtime: runtimeSuite,
+};
 
 /** No row takes half of it, with rivals and on a busy machine. */
 const ROW_LIMIT_MS = 480_000;
