@@ -1,6 +1,7 @@
 // The engine: generation with continuous batching, packed forward and backward, and the optimiser, over one WeightStore. All work runs on
 // native threads; promises settle on the loop.
 import { awaitNative, callNative, SinkflexError } from './errors.ts';
+import type { DrawnToken, EngineOptions, GenerateRequest, GenerateResult } from './generation.ts';
 import { toNative } from './model-config.ts';
 import { addon } from './native.ts';
 import { optimizerHeader, readOptimizerOffsets } from './optimizer-state.ts';
@@ -11,35 +12,6 @@ export interface PackedBatch {
   ids: Int32Array;
   /** [segments + 1], from 0 to n. */
   cuSeqlens: Int32Array;
-}
-
-export interface GenerateRequest {
-  /** Appended to the sequence first: the prompt, or what the environment said. At least one token. */
-  tokens: Int32Array;
-  maxNewTokens: number;
-  /** Generation ends after one of these was drawn; it is part of the result. */
-  stopTokens: number[];
-  /** 0: greedy. */
-  temperature: number;
-  /** 0 or absent: all. */
-  topK?: number;
-  /** 1 or absent: all. */
-  topP?: number;
-  /** Keys of the counter-based generator, uint32 each: run seed, task, sample, turn. The engine adds the position. */
-  key: readonly [number, number, number, number];
-}
-
-export interface GenerateResult {
-  /** Including the stop token. */
-  tokens: Int32Array;
-  /** Of the full softmax at the temperature (at 1 for greedy), before topK and topP. */
-  logprobs: Float32Array;
-  /** Store version that each token was drawn with. */
-  versions: Int32Array;
-  /** Lineage of the first token. */
-  lineage: number;
-  /** context: the sequence has reached maxSequenceTokens, or the request did not fit (then no token was read or drawn). */
-  stopReason: 'stop' | 'length' | 'context' | 'aborted';
 }
 
 export interface ForwardOptions {
@@ -93,23 +65,19 @@ export interface EngineStats {
   backwardSeconds: number;
   optimizerSteps: number;
   optimizerSeconds: number;
+  /** Tokens that turns asked to be read, those of them that were found in the cache, and how often a sequence lost its pages under way. */
+  prefixQueries: number;
+  prefixHits: number;
+  preemptions: number;
+  /** Pages of 64 tokens: all, those that sequences refer to, and those that are only kept for who may go on from them. */
+  cachePages: number;
+  cachePagesUsed: number;
+  cachePagesKept: number;
   cacheBytes: number;
   activationBytes: number;
   /** Cache slots in use, and callers that wait for one. */
   openSequences: number;
   waitingSequences: number;
-}
-
-export interface EngineOptions {
-  store: WeightStore;
-  /** Threads of each of the two native workers (generation, passes). Default 1. */
-  threads?: number;
-  /** Sequences open at a time. Default 64. */
-  maxSequences?: number;
-  /** Tokens of one sequence, prompt and all turns. Default 1024. */
-  maxSequenceTokens?: number;
-  /** Prompt rows that a generation step takes beside the decoding ones. Default 256. */
-  prefillRows?: number;
 }
 
 interface NativeEngine {
@@ -141,13 +109,6 @@ interface NativeEngine {
 
 const native = addon as unknown as { Engine: new (segment: object, config: object, layout: object, options: object) => NativeEngine };
 
-/** One token as it is drawn. */
-export interface DrawnToken {
-  token: number;
-  logprob: number;
-  version: number;
-}
-
 interface OpenSequence {
   slot: number;
   busy: boolean;
@@ -177,7 +138,7 @@ export class Engine {
   readonly #listeners = new Map<number, (drawn: DrawnToken) => void>();
 
   constructor(o: EngineOptions) {
-    const { threads = 1, maxSequences = 64, maxSequenceTokens = 1024, prefillRows = 256 } = o;
+    const { threads = 1, maxSequences = 64, maxSequenceTokens = 1024, prefixCaching = true, cacheOnUpdate = 'kept' } = o;
     this.store = o.store;
     this.maxSequences = maxSequences;
     this.maxSequenceTokens = maxSequenceTokens;
@@ -187,7 +148,10 @@ export class Engine {
           threads,
           maxSequences,
           maxSequenceTokens,
-          prefillRows,
+          maxNumBatchedTokens: o.maxNumBatchedTokens ?? maxSequences + 256,
+          cacheTokens: o.cacheTokens ?? maxSequences * Math.ceil(maxSequenceTokens / 64) * 64,
+          prefixCaching,
+          cacheOnUpdate,
         }),
     );
     for (let slot = maxSequences - 1; slot >= 0; slot--) this.#free.push(slot);
@@ -205,7 +169,6 @@ export class Engine {
 
   #open(slot: number): number {
     const sequence = this.#next++;
-    this.#native.resetSequence(slot);
     this.#sequences.set(sequence, { slot, busy: false, closing: false });
     return sequence;
   }
@@ -290,6 +253,7 @@ export class Engine {
   #release(sequence: number, open: OpenSequence): void {
     this.#sequences.delete(sequence);
     if (this.#disposed) return;
+    this.#native.resetSequence(open.slot);
     const next = this.#waiting.shift();
     if (next) next.resolve(this.#open(open.slot));
     else this.#free.push(open.slot);

@@ -10,18 +10,8 @@ export {
   sinkAttentionBackward,
 } from './attention.ts';
 export { readModelConfig } from './checkpoint.ts';
-export {
-  type DrawnToken,
-  Engine,
-  type EngineOptions,
-  type EngineStats,
-  type ForwardOptions,
-  type ForwardResult,
-  type GenerateRequest,
-  type GenerateResult,
-  type OptimizerStep,
-  type PackedBatch,
-} from './engine.ts';
+export { Engine, type EngineStats, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';
+export type { CacheOnUpdate, DrawnToken, EngineOptions, GenerateRequest, GenerateResult } from './generation.ts';
 export * from './host.ts';
 export { type LinearMeasurement, measureFmaPeak, measureLinear } from './measure.ts';
 export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';

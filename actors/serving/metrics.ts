@@ -19,7 +19,7 @@ export class ServingMetrics {
       registers,
     });
     this.#prompt = new Counter({ name: 'sinkflex_prompt_tokens_total', help: 'Tokens of prompts.', registers });
-    this.#cached = new Counter({ name: 'sinkflex_cached_tokens_total', help: 'Tokens of prompts that a kept sequence held.', registers });
+    this.#cached = new Counter({ name: 'sinkflex_cached_tokens_total', help: 'Tokens of prompts that had been read already.', registers });
     this.#generated = new Counter({ name: 'sinkflex_generation_tokens_total', help: 'Tokens drawn.', registers });
     this.#seconds = new Histogram({
       name: 'sinkflex_request_seconds',

@@ -11,7 +11,7 @@ import {
   type ToolCallFormat,
   toolCallFormatOf,
 } from '../language/index.ts';
-import { SequenceCache } from './sequences.ts';
+import { SequencePool } from './sequences.ts';
 
 export interface ServedModelOptions {
   /** Default: the folder's name. */
@@ -44,7 +44,7 @@ export interface Answer {
   /** Version of the weights that drew each token. */
   versions: Int32Array;
   finish: 'stop' | 'length';
-  /** Ids of the prompt that a kept sequence held already. */
+  /** Ids of the prompt that the engine had read already, for another request. */
   cachedTokens: number;
 }
 
@@ -73,7 +73,7 @@ export class ServedModel {
   readonly stopIds: readonly number[];
   readonly defaults: GenerationDefaults;
   readonly engine: Engine;
-  readonly sequences: SequenceCache;
+  readonly sequences: SequencePool;
   readonly #store: WeightStore;
 
   constructor(folder: string, o: ServedModelOptions = {}) {
@@ -111,7 +111,7 @@ export class ServedModel {
       this.#store.close();
       throw error;
     }
-    this.sequences = new SequenceCache(this.engine, { waitMs: o.waitMs ?? 600_000 });
+    this.sequences = new SequencePool(this.engine, { waitMs: o.waitMs ?? 600_000 });
   }
 
   /** Draws one answer to `prompt`. `onPiece` hears its text as it comes; an abort ends it with SINKFLEX_ABORTED and frees its sequence. */
@@ -128,17 +128,16 @@ export class ServedModel {
         `the prompt has ${prompt.length} tokens and the model's length is ${this.maxLength}: nothing could be drawn`,
         { details: { param: 'messages', code: 'context_length_exceeded' } },
       );
-    const lease = await this.sequences.take(prompt, o.signal);
+    const sequence = await this.sequences.take(o.signal);
     const stream = new TextStream(this.tokenizer, sampling.stop);
     const drawn: number[] = [];
-    let whole: Int32Array | undefined;
-    const abort = (): void => this.engine.abort(lease.sequence);
+    const abort = (): void => this.engine.abort(sequence);
     o.signal?.addEventListener('abort', abort, { once: true });
     try {
       const result = await this.engine.generate(
-        lease.sequence,
+        sequence,
         {
-          tokens: prompt.slice(lease.shared),
+          tokens: prompt,
           maxNewTokens: Math.min(sampling.maxNewTokens, room),
           stopTokens: sampling.ignoreEos ? [] : [...this.stopIds],
           temperature: sampling.temperature,
@@ -151,13 +150,10 @@ export class ServedModel {
           drawn.push(token);
           const text = stream.push(token);
           o.onPiece?.({ text, token, logprob });
-          if (stream.stopped !== undefined) this.engine.abort(lease.sequence);
+          if (stream.stopped !== undefined) this.engine.abort(sequence);
         },
       );
       if (o.signal?.aborted) throw new ActorsError('SINKFLEX_ABORTED', 'the caller has gone');
-      whole = new Int32Array(prompt.length + result.tokens.length);
-      whole.set(prompt);
-      whole.set(result.tokens, prompt.length);
       const rest = stream.end();
       if (rest !== '') o.onPiece?.({ text: rest, token: -1, logprob: 0 });
       const count = drawn.length; // what was drawn before the stop string was noticed and not after
@@ -167,11 +163,11 @@ export class ServedModel {
         logprobs: result.logprobs.slice(0, count),
         versions: result.versions.slice(0, count),
         finish: stream.stopped !== undefined || result.stopReason === 'stop' ? 'stop' : 'length',
-        cachedTokens: lease.shared,
+        cachedTokens: result.cachedTokens,
       };
     } finally {
       o.signal?.removeEventListener('abort', abort);
-      this.sequences.give(lease, whole);
+      this.sequences.give(sequence);
     }
   }
 

@@ -130,8 +130,20 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
         static_cast<int32_t>(integer_of(options.Get("maxSequences"), "maxSequences", 1, 1 << 16));
     scheduler_options_.max_sequence_tokens =
         static_cast<int32_t>(integer_of(options.Get("maxSequenceTokens"), "maxSequenceTokens", 2, 1 << 24));
-    scheduler_options_.prefill_rows =
-        static_cast<int32_t>(integer_of(options.Get("prefillRows"), "prefillRows", 1, 1 << 16));
+    scheduler_options_.step_rows = integer_of(options.Get("maxNumBatchedTokens"), "maxNumBatchedTokens", 1, 1 << 20);
+    const int64_t page = PagedPass::kPageTokens,
+                  sequence_pages = (scheduler_options_.max_sequence_tokens + page - 1) / page;
+    const int64_t cache_tokens =
+        integer_of(options.Get("cacheTokens"), "cacheTokens", sequence_pages * page, int64_t{1} << 36);
+    scheduler_options_.cache_pages = cache_tokens / page;
+    scheduler_options_.share_prefixes = boolean_of(options.Get("prefixCaching"), "prefixCaching");
+    const std::string update = string_of(options.Get("cacheOnUpdate"), "cacheOnUpdate");
+    if (update == "recomputed")
+      scheduler_options_.on_update = CacheUpdate::kRecomputed;
+    else if (update == "dropped")
+      scheduler_options_.on_update = CacheUpdate::kDropped;
+    else if (update != "kept")
+      throw bad_argument("cacheOnUpdate", "kept, recomputed or dropped");
     const char* isa = std::getenv("SINKFLEX_CPU");
     backend_ = sfx_cpu_backend(isa && *isa ? isa : nullptr);
     if (!backend_)
@@ -293,6 +305,12 @@ Napi::Value EngineWrap::Stats(const Napi::CallbackInfo& info) {
   put("versionsSeen", static_cast<double>(g.versions_seen));
   put("stepSeconds", seconds(g.step_ns));
   put("stepPassSeconds", seconds(g.pass_ns));
+  put("prefixQueries", static_cast<double>(g.prefix_queries));
+  put("prefixHits", static_cast<double>(g.prefix_hits));
+  put("preemptions", static_cast<double>(g.preemptions));
+  put("cachePages", static_cast<double>(scheduler_options_.cache_pages));
+  put("cachePagesUsed", static_cast<double>(g.pages_used));
+  put("cachePagesKept", static_cast<double>(g.pages_kept));
   put("cacheBytes", static_cast<double>(g.cache_bytes));
   const TrainingCounters idle;
   const TrainingCounters& t = trainer_ ? trainer_->counters : idle;

@@ -124,6 +124,7 @@ void EngineWrap::SettleGenerations(Napi::Env env) {
       result.Set("logprobs", copied(e, g->logprobs));
       result.Set("versions", copied(e, g->versions));
       result.Set("lineage", Napi::Number::New(e, g->lineage));
+      result.Set("cachedTokens", Napi::Number::New(e, static_cast<double>(g->cached)));
       result.Set("stopReason", Napi::String::New(e, name_of(g->reason)));
       return result;
     };

@@ -8,13 +8,13 @@ namespace sinkflex {
 #define CALL(op, ...) check(b, b->op(stream_, __VA_ARGS__), #op)
 
 PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& c, int64_t max_rows,
-                     int64_t max_sequences, int64_t max_tokens)
+                     int64_t max_sequences, int64_t max_tokens, int64_t pages)
     : backend_(backend),
       stream_(stream),
       config_(c),
       max_rows_(max_rows),
       max_pages_((max_tokens + kPageTokens - 1) / kPageTokens),
-      pages_(max_pages_ * max_sequences),
+      pages_(pages),
       options_(static_cast<size_t>(max_rows)) {
   const int64_t n = max_rows, half = c.head_dim / 2;
   arena_.plan(backend, [&](Arena& a) {
@@ -23,7 +23,7 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
     position_ = a.take<int32_t>(n);
     draw_row_ = a.take<int32_t>(n);
     token_ = a.take<int32_t>(n);
-    page_table_ = a.take<int32_t>(pages_);
+    page_table_ = a.take<int32_t>(max_pages_ * max_sequences);
     x_ = a.take<float>(n * c.hidden);
     normed_ = a.take<float>(n * c.hidden);
     drawn_ = a.take<float>(n * c.hidden);
@@ -42,8 +42,6 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
     expert_weight_ = a.take<float>(n * c.top_k);
     logprob_ = a.take<float>(n);
   });
-  // Sequence i owns pages [i * max_pages, (i + 1) * max_pages) of every layer.
-  for (int64_t i = 0; i < pages_; ++i) page_table_[i] = static_cast<int32_t>(i);
   cache_ = Block(backend, 2 * c.layers * pages_ * kPageTokens * c.kv_width() * static_cast<int64_t>(sizeof(float)));
   const int64_t positions = max_pages_ * kPageTokens;
   tables_ = Block(backend, 2 * positions * half * static_cast<int64_t>(sizeof(float)));
@@ -51,6 +49,15 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
   sine_ = view(tables_.floats() + positions * half, {positions, half});
   fill_rotary_tables(c.rope, c.head_dim, 0, positions, static_cast<float*>(cosine_.data),
                      static_cast<float*>(sine_.data));
+}
+
+void PagedPass::copy_page(int32_t from, int32_t to) {
+  const sfx_backend* b = backend_;
+  const int64_t floats = kPageTokens * config_.kv_width(), bytes = floats * static_cast<int64_t>(sizeof(float));
+  for (int64_t part = 0; part < 2 * config_.layers; ++part) {  // keys and values of each layer
+    float* const base = cache_.floats() + part * pages_ * floats;
+    CALL(copy, base + to * floats, base + from * floats, bytes);
+  }
 }
 
 void PagedPass::run(const Weights& weights) {

@@ -7,17 +7,22 @@
 #include <cstdint>
 #include <vector>
 
+#include "page_cache.h"
 #include "parameters.h"
 
 namespace sinkflex {
 
 class PagedPass {
  public:
-  static constexpr int64_t kPageTokens = 64;  // equals the key tile of the attention operators
+  static constexpr int64_t kPageTokens = PageCache::kPageTokens;  // equals the key tile of the attention operators
 
-  // Every sequence owns ceil(max_tokens / 64) pages of each layer, reserved here.
+  // `pages` pages of each layer are reserved here; which sequence has which is the caller's business.
   PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& config, int64_t max_rows,
-            int64_t max_sequences, int64_t max_tokens);
+            int64_t max_sequences, int64_t max_tokens, int64_t pages);
+
+  // Tokens [64 index, 64 (index + 1)) of a sequence lie in `page`.
+  void set_page(int32_t sequence, int64_t index, int32_t page) { page_table_[sequence * max_pages_ + index] = page; }
+  void copy_page(int32_t from, int32_t to);  // in every layer
 
   // The rows of the next step; those of one sequence are consecutive and ascending in position.
   void clear() {

@@ -23,6 +23,7 @@ Scheduler::Scheduler(const sfx_backend* backend, const Config& config, std::shar
       segment_(std::move(segment)),
       options_(options),
       announce_(std::move(announce)),
+      cache_(options.cache_pages),
       sequences_(static_cast<size_t>(options.max_sequences)) {
   thread_ = std::thread([this] { run(); });
 }
@@ -82,6 +83,7 @@ void Scheduler::run() {
         step();
       } catch (...) {
         const std::exception_ptr error = std::current_exception();
+        cache_.clear();
         while (!active_.empty()) fail(active_.size() - 1, error);
       }
     }
@@ -116,6 +118,7 @@ void Scheduler::drain() {
     if (c.kind == Command::kSubmit) {
       begin(std::move(c.generation));
     } else if (c.kind == Command::kReset) {
+      drop_pages(s);
       s = Sequence();
     } else if (s.active) {
       for (size_t i = 0; i < active_.size(); ++i)
@@ -136,20 +139,20 @@ void Scheduler::begin(std::unique_ptr<Generation> g) {
     done_.push_back(std::move(g));
     return;
   }
-  const int64_t held = s.length + (s.uncached >= 0 ? 1 : 0);
   // There must be room for the input and one token more.
-  if (held + static_cast<int64_t>(g->input.size()) + 1 > options_.max_sequence_tokens) {
+  if (static_cast<int64_t>(s.ids.size() + g->input.size()) + 1 > options_.max_sequence_tokens) {
     g->reason = StopReason::kContext;
     done_.push_back(std::move(g));
     return;
   }
-  if (s.uncached >= 0) g->input.insert(g->input.begin(), s.uncached);
-  s.uncached = -1;
-  const int64_t room = options_.max_sequence_tokens - s.length - static_cast<int64_t>(g->input.size());
+  g->known = static_cast<int64_t>(s.ids.size());
+  s.ids.insert(s.ids.end(), g->input.begin(), g->input.end());
+  const int64_t room = options_.max_sequence_tokens - static_cast<int64_t>(s.ids.size());
   const size_t most = static_cast<size_t>(std::min<int64_t>(g->max_new_tokens, room));
   g->tokens.reserve(most);
   g->versions.reserve(most);
   g->logprobs.reserve(most);
+  counters.prefix_queries += static_cast<int64_t>(s.ids.size()) - s.length;
   s.active = g.get();
   active_.push_back(std::move(g));
 }
@@ -158,21 +161,15 @@ void Scheduler::step() {
   const int64_t start = now_ns();
   if (!pass_) {
     stream_ = backend_->stream_create(options_.threads);
-    pass_ = std::make_unique<PagedPass>(backend_, stream_, config_, options_.max_sequences + options_.prefill_rows,
-                                        options_.max_sequences, options_.max_sequence_tokens);
+    pass_ = std::make_unique<PagedPass>(backend_, stream_, config_, options_.step_rows, options_.max_sequences,
+                                        options_.max_sequence_tokens, options_.cache_pages);
     reader_.emplace(segment_);
     active_.reserve(static_cast<size_t>(options_.max_sequences));
     counters.cache_bytes = pass_->cache_bytes();
     counters.activation_bytes = pass_->activation_bytes();
   }
-  if (!version_ || (!frozen_ && !reader_->is_current())) {
-    Version version;
-    const uint8_t* slot = reader_->pin(&version);
-    if (slot != bound_) parameters_->bind(slot + parameters_->data_start(), &weights_);
-    bound_ = slot;
-    version_ = version;
-    ++counters.versions_seen;
-  }
+  ++step_;
+  if (!version_ || (!frozen_ && !reader_->is_current())) take_version();
   schedule();
   const int64_t pass_start = now_ns();
   pass_->run(weights_);
@@ -186,26 +183,22 @@ void Scheduler::step() {
   counters.step_ns += now_ns() - start;
 }
 
-// Rows of the step: first one for every sequence with a single token to read (all that decode), then chunks of input in
-// order of arrival while rows are left.
-void Scheduler::schedule() {
-  pass_->clear();
-  int64_t budget = pass_->max_rows();
-  for (auto& g : active_) {
-    g->draw = -1;
-    if (g->input.size() - g->read == 1) --budget;
-  }
-  for (auto& g : active_) {
-    Sequence& s = sequences_[static_cast<size_t>(g->sequence)];
-    const int64_t left = static_cast<int64_t>(g->input.size() - g->read);
-    const int64_t take = left == 1 ? 1 : std::min(left, budget);
-    if (left > 1) budget -= take;
-    for (int64_t i = 0; i < take; ++i)
-      pass_->add_row(g->sequence, static_cast<int32_t>(s.length++), g->input[g->read++]);
-    if (take > 0 && take == left) {
-      g->sample.position = static_cast<uint32_t>(s.length);
-      g->draw = pass_->add_draw(g->sample);
-    }
+void Scheduler::take_version() {
+  Version version;
+  const uint8_t* slot = reader_->pin(&version);
+  if (slot != bound_) parameters_->bind(slot + parameters_->data_start(), &weights_);
+  bound_ = slot;
+  version_ = version;
+  ++counters.versions_seen;
+  if (cached_ && cached_->lineage == version.lineage && cached_->version == version.version) return;
+  cached_ = version;
+  cache_.clear();
+  for (Sequence& s : sequences_) {
+    if (s.length == 0) continue;
+    if (options_.on_update == CacheUpdate::kRecomputed || (options_.on_update == CacheUpdate::kDropped && !s.active))
+      drop_pages(s);
+    else
+      s.pure = false;
   }
 }
 
@@ -226,7 +219,7 @@ void Scheduler::collect() {
     g.tokens.push_back(token);
     g.versions.push_back(static_cast<int32_t>(version_->version));
     g.logprobs.push_back(pass_->logprob(g.draw));
-    s.uncached = token;
+    s.ids.push_back(token);
     ++counters.generated;
     if (g.streamed)
       drawn_.push_back({g.sequence, token, static_cast<int32_t>(version_->version), pass_->logprob(g.draw)});
@@ -234,21 +227,25 @@ void Scheduler::collect() {
       finish(i, StopReason::kStop);
     } else if (static_cast<int32_t>(g.tokens.size()) >= g.max_new_tokens) {
       finish(i, StopReason::kLength);
-    } else if (s.length + 1 >= options_.max_sequence_tokens) {
+    } else if (static_cast<int64_t>(s.ids.size()) >= options_.max_sequence_tokens) {
       finish(i, StopReason::kContext);
-    } else {
-      g.input.assign(1, token);
-      g.read = 0;
-      s.uncached = -1;
     }
   }
+  counters.pages_used = cache_.pages() - cache_.available();
+  counters.pages_kept = cache_.kept();
 }
 
 void Scheduler::finish(size_t index, StopReason reason) {
   std::unique_ptr<Generation> g = std::move(active_[index]);
   active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));  // keeps the order of arrival
   g->reason = reason;
-  sequences_[static_cast<size_t>(g->sequence)].active = nullptr;
+  Sequence& s = sequences_[static_cast<size_t>(g->sequence)];
+  s.active = nullptr;
+  s.used = step_;
+  if (!s.broken) {
+    if (!s.pure && options_.on_update == CacheUpdate::kDropped) drop_pages(s);
+    enter_pages(s, s.length, true);
+  }
   ++counters.finished;
   done_.push_back(std::move(g));
 }

@@ -3,9 +3,11 @@
 // model in a single pass, and draws a token for every row that is at the end of its input. The numeric contract of the
 // operators makes the result independent of the company.
 //
-// A sequence keeps its key/value cache between turns; while its environment works it costs nothing. The token drawn
-// last is not in the cache yet: it is read first in the next turn. Requests enter through a locked queue; those
-// finished in a step are announced by one call.
+// A sequence is the list of its tokens, and pages of the key/value cache for those already read; the token drawn last
+// is read first in the next turn. Pages are shared by what they hold (page_cache.h), so that what another sequence has
+// read under the same weights is not read again. When pages run out, sequences between turns lose theirs first, then
+// those that arrived last; they read their tokens again later, and draw what they would have drawn. Requests enter
+// through a locked queue; those finished in a step are announced by one call.
 #ifndef SINKFLEX_MODEL_SCHEDULER_H
 #define SINKFLEX_MODEL_SCHEDULER_H
 
@@ -40,13 +42,15 @@ struct Generation {
   std::vector<int32_t> tokens, versions;
   std::vector<float> logprobs;
   uint32_t lineage = 0;  // of the first token
+  int64_t cached = 0;    // tokens of the input that were found in the cache
   StopReason reason = StopReason::kAborted;
   std::exception_ptr error;
 
  private:
   friend class Scheduler;
-  size_t read = 0;    // input tokens already in the cache
-  int64_t draw = -1;  // draw index within the step under way
+  int64_t draw = -1;    // draw index within the step under way
+  int64_t known = 0;    // tokens that were in the cache once: finding them again does not count as `cached`
+  int64_t waited = -1;  // the length at which it waited for a page that another computes
 };
 
 // One token of a streamed generation.
@@ -55,14 +59,26 @@ struct Drawn {
   float logprob;
 };
 
+// What becomes of keys and values of older weights when new ones are taken. Kept: everything goes on over them.
+// Dropped: a turn under way goes on over them, nothing else does. Recomputed: all tokens are read again before the next
+// is drawn. In no case are they shared with sequences that begin later.
+enum class CacheUpdate : int32_t { kKept = 0, kRecomputed = 1, kDropped = 2 };
+
 struct SchedulerOptions {
-  int32_t threads = 1, max_sequences = 64, max_sequence_tokens = 1024, prefill_rows = 256;
+  int32_t threads = 1, max_sequences = 64, max_sequence_tokens = 1024;
+  int64_t step_rows = 320;     // of one step, decoding and reading together
+  int64_t cache_pages = 1024;  // at least those of one sequence
+  bool share_prefixes = true;
+  CacheUpdate on_update = CacheUpdate::kKept;
 };
 
 struct GenerationCounters {
   std::atomic<int64_t> steps{0}, rows{0}, generated{0}, finished{0}, pass_ns{0}, step_ns{0}, largest_step{0},
       versions_seen{0};
   std::atomic<int64_t> cache_bytes{0}, activation_bytes{0};
+  // Tokens that turns asked to be read, and those of them that were found in the cache; sequences that lost their pages
+  // while they generated; pages that sequences refer to, and pages that are only kept.
+  std::atomic<int64_t> prefix_queries{0}, prefix_hits{0}, preemptions{0}, pages_used{0}, pages_kept{0};
 };
 
 class Scheduler {
@@ -86,9 +102,13 @@ class Scheduler {
 
  private:
   struct Sequence {
-    int64_t length = 0;     // tokens in the cache
-    int32_t uncached = -1;  // the token drawn last, not in the cache yet
-    bool broken = false;    // a step failed: the cache holds nobody knows what
+    std::vector<int32_t> ids;  // all its tokens
+    int64_t length = 0;        // of them in the cache
+    std::vector<int32_t> pages;
+    PageCache::Node node = PageCache::kRoot;  // of its full pages
+    bool pure = true;                         // what it holds was computed with the version under way
+    bool broken = false;                      // a step failed: the cache holds nobody knows what
+    uint64_t used = 0;                        // step of its last turn
     Generation* active = nullptr;
   };
   struct Command {
@@ -100,8 +120,17 @@ class Scheduler {
   void drain();
   void begin(std::unique_ptr<Generation> generation);
   void step();
-  void schedule();
+  void take_version();
   void collect();
+  // scheduler_rows.cpp
+  void schedule();
+  int64_t schedule_rows(Generation& g, size_t index, int64_t most);  // answers how many it has added
+  bool attach(Generation& g, size_t index);  // what the cache holds of its tokens; false: wait for the next step
+  bool admit(const Sequence& s);
+  int32_t allocate_page(size_t index);  // for the index-th active one; -1: none
+  bool release_idle();
+  void enter_pages(Sequence& s, int64_t from, bool end);
+  void drop_pages(Sequence& s);
   void finish(size_t active_index, StopReason reason);
   void fail(size_t active_index, std::exception_ptr error);
   void announce_results();
@@ -120,6 +149,10 @@ class Scheduler {
   std::optional<Version> version_;
   Weights weights_;
   const uint8_t* bound_ = nullptr;
+  PageCache cache_;
+  std::optional<Version> cached_;  // what cache_ holds was computed with
+  uint64_t step_ = 0;
+  bool full_ = false;  // in this step a sequence found no room to begin
   std::vector<Sequence> sequences_;
   std::vector<std::unique_ptr<Generation>> active_, done_;
   std::vector<Command> taken_;

@@ -85,7 +85,11 @@ const scenario = fc.record({
   temperature: fc.constantFrom(0, 0.7, 1),
   threads: fc.constantFrom(1, 2, 3),
   maxSequences: fc.constantFrom(1, 3, 16),
-  prefillRows: fc.constantFrom(1, 7, 64, 256),
+  maxNumBatchedTokens: fc.constantFrom(1, 17, 64, 256),
+  // Prompts that begin alike, with and without sharing what was read, and room for one sequence, a few, or all.
+  alike: fc.constantFrom(0, 20, 64, 150),
+  prefixCaching: fc.boolean(),
+  cacheTokens: fc.constantFrom(320, 700, 16 * 320),
   packing: fc.array(fc.nat(3), { minLength: 9, maxLength: 9 }),
 });
 
@@ -103,8 +107,11 @@ t.test('generation equals forward bit for bit, alone or in company', async (t) =
   await fc.assert(
     fc.asyncProperty(scenario, async (s) => {
       const store = stores[s.store]!;
-      const engine = new Engine({ store, threads: s.threads, maxSequences: s.maxSequences, maxSequenceTokens, prefillRows: s.prefillRows });
-      const alone = new Engine({ store, maxSequences: 1, maxSequenceTokens });
+      const { threads, maxSequences, maxNumBatchedTokens, prefixCaching, cacheTokens } = s;
+      const engine = new Engine({ store, threads, maxSequences, maxSequenceTokens, maxNumBatchedTokens, prefixCaching, cacheTokens });
+      const head = Array.from({ length: s.alike }, (_, i) => (i * 7 + 3) % 67);
+      for (const play of s.plays) play.turns[0]!.tokens = [...head, ...play.turns[0]!.tokens];
+      const alone = new Engine({ store, maxSequences: 1, maxSequenceTokens, prefixCaching: false });
       try {
         const results = await Promise.all(s.plays.map((play) => playThrough(engine, play, s.temperature)));
         const scripts = s.plays.map((play, i) => transcript(play, results[i]!));

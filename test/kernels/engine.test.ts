@@ -47,7 +47,7 @@ t.test('a turn stops for a reason, and the next one goes on where it ended', asy
 });
 
 t.test('a prompt that fills the context draws one token', async (t) => {
-  const engine = new Engine({ store: createStore(), maxSequences: 1, maxSequenceTokens: 64, prefillRows: 10 });
+  const engine = new Engine({ store: createStore(), maxSequences: 1, maxSequenceTokens: 64, maxNumBatchedTokens: 11 });
   t.teardown(() => engine.dispose());
   const fits = await generateOnce(engine, request({ tokens: new Int32Array(63).fill(4) }));
   t.same([fits.tokens.length, fits.stopReason], [1, 'context']);
@@ -57,7 +57,7 @@ t.test('a prompt that fills the context draws one token', async (t) => {
 });
 
 t.test('greedy is the most likely token; keys decide what is drawn, not order', async (t) => {
-  const engine = new Engine({ store: createStore(), maxSequences: 16 });
+  const engine = new Engine({ store: createStore(), maxSequences: 16, prefixCaching: false });
   t.teardown(() => engine.dispose());
   const [a, b, c, d] = await Promise.all([
     generateOnce(engine, request()),
@@ -78,7 +78,7 @@ t.test('greedy is the most likely token; keys decide what is drawn, not order', 
 t.test(
   'streamed tokens come one by one and are the result; an abort or a listener that throws ends the turn, not the sequence',
   async (t) => {
-    const engine = new Engine({ store: createStore(), maxSequences: 3, maxSequenceTokens: 4096 });
+    const engine = new Engine({ store: createStore(), maxSequences: 3, maxSequenceTokens: 4096, prefixCaching: false });
     t.teardown(() => engine.dispose());
     const ask = { tokens: Int32Array.of(1, 2, 3), maxNewTokens: 30, stopTokens: [], temperature: 1, key: [1, 2, 3, 4] as const };
     const silent = await generateOnce(engine, ask);

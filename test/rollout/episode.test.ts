@@ -39,7 +39,14 @@ function scriptedEngine(turns: number[][]) {
         await new Promise<void>((closed) => {
           onClose = closed;
         });
-        return { tokens: new Int32Array(0), logprobs: new Float32Array(0), versions: new Int32Array(0), lineage: 0, stopReason: 'aborted' };
+        return {
+          tokens: new Int32Array(0),
+          logprobs: new Float32Array(0),
+          versions: new Int32Array(0),
+          lineage: 0,
+          cachedTokens: 0,
+          stopReason: 'aborted',
+        };
       }
       if (!open.has(s)) throw new Error('closed');
       const tokens = said.slice(0, r.maxNewTokens);
@@ -48,6 +55,7 @@ function scriptedEngine(turns: number[][]) {
         logprobs: Float32Array.from(tokens, (id) => -id / 10),
         versions: Int32Array.from(tokens, () => 7 + r.key[3]),
         lineage: 0,
+        cachedTokens: 0,
         stopReason: tokens.at(-1) === END ? 'stop' : 'length',
       };
     },

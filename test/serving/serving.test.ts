@@ -113,7 +113,7 @@ t.test('a conversation that goes on costs its new tokens only', async (t) => {
   const next = [...prompt, ...drawn, ...model.tokenizer.encode(' and on')];
   const ask = { model: 'byte-model', prompt: next, max_tokens: 8, seed: 2, ...{ ignore_eos: true } };
   const reused = await client.completions.create(ask);
-  t.equal(reused.usage!.prompt_tokens_details!.cached_tokens, prompt.length + drawn.length);
+  t.equal(reused.usage!.prompt_tokens_details!.cached_tokens, prompt.length + drawn.length - 1, 'the token drawn last was not read');
   const fresh = new ServedModel(folder, { maxSequences: 1, maxModelLength: 256 });
   const alone = await fresh.answer(Int32Array.from(next), {
     maxNewTokens: 8,
