@@ -24,7 +24,7 @@ async function measure(context: SuiteContext, name: ModelName, w: Work): Promise
     threads: THREADS,
     maxSequences: w.sequences,
     maxSequenceTokens: w.prompt + w.tokens,
-    prefillRows: 512, // llama.cpp's batch
+    maxNumBatchedTokens: w.sequences + 512, // llama.cpp's batch
   });
   let turns = 0;
   const generate = async (seed: number, turn: number): Promise<void> => {
