@@ -96,6 +96,7 @@ export async function evaluationConfig(
     'trainer.val_before_train': false,
     'trainer.save_freq': 0,
     'actor.use_kl_loss': false,
+    'algorithm.use_kl_in_reward': false,
     mode: 'sync',
   };
   return loadConfig([saved, overrides, { source: 'evaluate', values: fixed }]);

@@ -242,7 +242,7 @@ function contradictions(c: TrainingConfig): string[] {
       `data.train_batch_size = ${data.train_batch_size} prompts: times rollout.n = ${rollout.n} samples at most ${MAX_STEP_SAMPLES} episodes a step`,
     );
   }
-  if (rollout.n < 2 && ['grpo', 'rloo'].includes(algorithm.adv_estimator)) {
+  if (rollout.n < 2 && ['grpo', 'rloo', 'reinforce_plus_plus_baseline'].includes(algorithm.adv_estimator)) {
     wrong.push(`rollout.n = ${rollout.n}: ${algorithm.adv_estimator} compares samples of one prompt, so at least 2`);
   }
   const correction = algorithm.rollout_correction;
@@ -250,6 +250,20 @@ function contradictions(c: TrainingConfig): string[] {
     wrong.push(
       `algorithm.rollout_correction.rollout_is = ${correction.rollout_is}: must be null with bypass_mode, whose ratio corrects already`,
     );
+  }
+  if (correction.bypass_mode && correction.rollout_rs !== null) {
+    wrong.push(
+      `algorithm.rollout_correction.rollout_rs = ${correction.rollout_rs}: must be null with bypass_mode, which recomputes nothing to compare with`,
+    );
+  }
+  if (correction.rollout_rs?.endsWith('k1') && correction.rollout_rs_threshold <= 1) {
+    wrong.push(
+      `algorithm.rollout_correction.rollout_rs_threshold = ${correction.rollout_rs_threshold}: above 1 with ${correction.rollout_rs}, whose ratio must lie within [1/C, C]`,
+    );
+  }
+  const overlong = c.reward.overlong_buffer;
+  if (overlong.enable && overlong.len > rollout.max_model_len) {
+    wrong.push(`reward.overlong_buffer.len = ${overlong.len}: at most rollout.max_model_len = ${rollout.max_model_len}`);
   }
   if (rollout.max_tokens_per_turn >= rollout.max_model_len) {
     wrong.push(

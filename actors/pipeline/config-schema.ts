@@ -2,6 +2,7 @@
 // means. docs/configuration.md is generated from this file.
 import { z } from 'zod';
 import { parseLatency } from '../environment/index.ts';
+import { rejections } from '../trainer/index.ts';
 
 const count = () => z.int().min(1);
 const positive = () => z.number().gt(0);
@@ -174,28 +175,66 @@ export const TrainingConfig = z.strictObject({
       z.string(),
       'grpo',
       '',
-      'advantage estimator: grpo, rloo, reinforce_plus_plus, or one that env.module registers (registerAdvantageEstimator)',
+      'advantage estimator: grpo, rloo, reinforce_plus_plus, reinforce_plus_plus_baseline, or one that env.module registers (registerAdvantageEstimator)',
     ),
     norm_adv_by_std_in_grpo: key(z.boolean(), true, '', 'divide by the standard deviation of the group (false: Dr. GRPO)'),
     std: key(z.enum(['sample', 'population']), 'sample', '', 'standard deviation over n-1 or over n'),
+    use_kl_in_reward: key(z.boolean(), false, '', 'count the KL to the reference as a cost in the reward, beside or instead of the loss'),
+    kl_penalty: key(
+      z.enum(['kl', 'k1', 'mse', 'k2', 'low_var_kl', 'k3']),
+      'kl',
+      '',
+      'estimator of that KL, summed over the produced tokens of an episode (kl = k1, mse = k2, low_var_kl = k3)',
+    ),
+    kl_ctrl: section({ kl_coef: key(z.number().min(0), 0.001, '', 'weight of the KL in the reward') }),
+    mask_truncated: key(
+      z.boolean(),
+      false,
+      '',
+      'leave tokens of episodes that a length or turn limit cut off out of the loss; their rewards still count in the group',
+    ),
     filter_groups: section({
       enable: key(z.boolean(), false, '', 'drop groups whose rewards are all equal and draw others (DAPO)'),
       max_num_gen_batches: key(count(), 4, 'batches', 'batches that may be drawn to fill one before it is trained short'),
     }),
     rollout_correction: section({
       rollout_is: key(
-        z.enum(['token', 'decoupled', 'icepop']).nullable(),
+        z.enum(['token', 'sequence', 'decoupled', 'icepop']).nullable(),
         'token',
         '',
-        'correction for tokens of an older policy: truncated importance weight, decoupled PPO, IcePop, or none (null)',
+        'correction for tokens of an older policy: truncated importance weight by token or by sequence, decoupled PPO, IcePop, or none (null)',
       ),
       rollout_is_threshold: key(positive(), 2, '', 'largest importance weight'),
+      rollout_rs: key(
+        z.enum(rejections).nullable(),
+        null,
+        '',
+        'leave out tokens (token_*) or whole episodes (seq_*) whose sampling policy is too far from the one at the start of the step, by k1, k2 or k3',
+      ),
+      rollout_rs_threshold: key(
+        positive(),
+        2,
+        '',
+        'bound of rollout_rs: of the ratio, within [1/C, C] with C above 1, for k1; of the divergence for k2 and k3',
+      ),
       bypass_mode: key(
         z.boolean(),
         false,
         '',
         'take the ratio against the sampling policy and save the pass that recomputes it; needs rollout_is null',
       ),
+    }),
+  }),
+  reward: section({
+    overlong_buffer: section({
+      enable: key(
+        z.boolean(),
+        false,
+        '',
+        'soft punishment of long episodes (DAPO): the reward falls over the last tokens below rollout.max_model_len',
+      ),
+      len: key(count(), 64, 'tokens', 'tokens below rollout.max_model_len over which the punishment grows'),
+      penalty_factor: key(positive(), 1, '', 'punishment at rollout.max_model_len'),
     }),
   }),
   async_training: section({

@@ -1,5 +1,6 @@
 /** Which actors a run starts, and how many threads each gets: settings where they are given, else what fits the machine. Pure. */
 import type { TrainingConfig } from './config.ts';
+import { usesReference } from './settings.ts';
 
 export interface Placement {
   rolloutActors: number;
@@ -7,7 +8,7 @@ export interface Placement {
   rolloutThreads: number;
   environmentActors: number;
   trainerThreads: number;
-  /** undefined: no reference actor, since the KL has no place in the loss. */
+  /** undefined: no reference actor, since the KL has no place in loss or reward. */
   referenceThreads: number | undefined;
   /** Episodes one rollout actor runs at once. */
   sequences: number;
@@ -24,7 +25,7 @@ export function place(c: TrainingConfig, cores: number): Placement {
     rolloutThreads: c.rollout.threads ?? Math.max(1, Math.floor(cores / rolloutActors)),
     environmentActors: c.env.num_actors,
     trainerThreads: c.actor.threads ?? Math.max(1, cores),
-    referenceThreads: c.actor.use_kl_loss ? (c.reference.threads ?? 1) : undefined,
+    referenceThreads: usesReference(c) ? (c.reference.threads ?? 1) : undefined,
     sequences: c.rollout.max_num_seqs,
   };
 }

@@ -6,7 +6,7 @@ import { make } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import type { TrainingConfig } from './config.ts';
 import type { RunFolder } from './run-folder.ts';
-import { environmentOptions } from './settings.ts';
+import { environmentOptions, usesReference } from './settings.ts';
 
 /** SINKFLEX_CPU_UNSUPPORTED where SINKFLEX_CPU asks for what cannot run here. */
 export function checkCpu(): void {
@@ -45,10 +45,10 @@ export const hasReference = (folder: RunFolder): boolean =>
 
 /** A run that goes on needs the reference that it began with; the checkpoint before the first step has the same weights. */
 export function checkReference(config: TrainingConfig, folder: RunFolder): void {
-  if (!config.actor.use_kl_loss || hasReference(folder) || folder.checkpoints().includes(0)) return;
+  if (!usesReference(config) || hasReference(folder) || folder.checkpoints().includes(0)) return;
   throw new ActorsError(
     'SINKFLEX_CHECKPOINT_INVALID',
-    `${referenceFolder(folder)} does not hold the reference (config.json, model.safetensors) that the KL term of this run needs, and there is no checkpoint of step 0 to make it from: put the folder back, or go on without it with actor.use_kl_loss=false`,
+    `${referenceFolder(folder)} does not hold the reference (config.json, model.safetensors) that the KL term of this run needs, and there is no checkpoint of step 0 to make it from: put the folder back, or go on without it with actor.use_kl_loss=false algorithm.use_kl_in_reward=false`,
     { details: { folder: folder.path } },
   );
 }

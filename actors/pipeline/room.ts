@@ -4,6 +4,7 @@ import { dirname, join, resolve } from 'node:path';
 import { type ModelConfig, os, SinkflexError, WeightStore } from '../../kernels/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { RunFolderError } from './run-folder-io.ts';
+import { usesReference } from './settings.ts';
 
 /** Slots that the store of the policy takes at once, and that of the reference. */
 const POLICY_SLOTS = 3;
@@ -31,11 +32,11 @@ export function checkRoom(config: TrainingConfig, model: ModelConfig, room: Room
       details: { image },
     });
   }
-  const slots = POLICY_SLOTS + (config.actor.use_kl_loss ? REFERENCE_SLOTS : 0);
+  const slots = POLICY_SLOTS + (usesReference(config) ? REFERENCE_SLOTS : 0);
   const memory = (slots + TRAINER_COPIES) * image;
   const available = room.memory ?? os.availableMemory();
   if (memory > available) {
-    const reference = config.actor.use_kl_loss ? `, ${size(REFERENCE_SLOTS * image)} for the reference (actor.use_kl_loss)` : '';
+    const reference = usesReference(config) ? `, ${size(REFERENCE_SLOTS * image)} for the reference (actor.use_kl_loss)` : '';
     throw new SinkflexError(
       'SINKFLEX_MEMORY_SHORT',
       `${what} needs ${size(memory)} of memory, ${size(available)} are available: ${size(POLICY_SLOTS * image)} for the weights, ` +

@@ -20,7 +20,7 @@ import { RolloutPool } from './pool.ts';
 import { hasReference, referenceFolder } from './preflight.ts';
 import type { ProgressListener } from './progress.ts';
 import type { Recorder, RecorderState } from './recorder.ts';
-import { policySchedule } from './settings.ts';
+import { policySchedule, usesReference } from './settings.ts';
 import type { Interval } from './statistics.ts';
 import { synchronousSteps } from './synchronous.ts';
 import { type Validation, validate } from './validation.ts';
@@ -140,7 +140,7 @@ export class Run {
     const { config, cast, recorder } = this.#p;
     const { folder } = recorder;
     // The process before this one ended right after its first checkpoint, or somebody took the folder away.
-    if (config.actor.use_kl_loss && !hasReference(folder)) this.#writeReference(folder.checkpoint(0));
+    if (usesReference(config) && !hasReference(folder)) this.#writeReference(folder.checkpoint(0));
     this.#reference = spawnReference(config, cast.placement, referenceFolder(folder));
     if (this.#reference) await ready(this.#reference, { timeoutMs: 60_000 });
   }

@@ -1,10 +1,17 @@
 /** From the settings of a run to what each actor is given: recipe, schedules, model shape. Pure. */
 import { type ModelConfig, parseModelConfig } from '../../kernels/index.ts';
-import { objectiveOptions, type Recipe, type Schedule } from '../trainer/index.ts';
+import { klEstimator, objectiveOptions, type Recipe, type Schedule } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
+
+/** Whether the KL to the reference has a place in the loss or in the reward. */
+export function usesReference(c: TrainingConfig): boolean {
+  return c.actor.use_kl_loss || c.algorithm.use_kl_in_reward;
+}
 
 export function recipeOf(c: TrainingConfig): Recipe {
   const a = c.actor;
+  const correction = c.algorithm.rollout_correction;
+  const overlong = c.reward.overlong_buffer;
   const recipe: Recipe = {
     advantage: { estimator: c.algorithm.adv_estimator, normalizeByStd: c.algorithm.norm_adv_by_std_in_grpo, std: c.algorithm.std },
     loss: {
@@ -15,10 +22,21 @@ export function recipeOf(c: TrainingConfig): Recipe {
       aggregation: a.loss_agg_mode,
       horizon: c.rollout.max_model_len,
     },
+    shaping: {
+      overlong: overlong.enable ? { limit: c.rollout.max_model_len, buffer: overlong.len, factor: overlong.penalty_factor } : null,
+      kl: c.algorithm.use_kl_in_reward
+        ? { coefficient: c.algorithm.kl_ctrl.kl_coef, estimator: klEstimator(c.algorithm.kl_penalty) }
+        : null,
+      maskTruncated: c.algorithm.mask_truncated,
+    },
     kl: { coefficient: a.use_kl_loss ? a.kl_loss_coef : 0, estimator: a.kl_loss_type },
     entropyCoefficient: a.entropy_coeff,
-    correction: { mode: c.algorithm.rollout_correction.rollout_is, threshold: c.algorithm.rollout_correction.rollout_is_threshold },
-    oldIsBehaviour: c.algorithm.rollout_correction.bypass_mode,
+    correction: {
+      mode: correction.rollout_is,
+      threshold: correction.rollout_is_threshold,
+      rejection: correction.rollout_rs === null ? null : { mode: correction.rollout_rs, threshold: correction.rollout_rs_threshold },
+    },
+    oldIsBehaviour: correction.bypass_mode,
     epochs: a.ppo_epochs,
     miniBatchPrompts: a.ppo_mini_batch_size,
     microBatchTokens: a.ppo_micro_batch_size_tokens,

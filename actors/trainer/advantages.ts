@@ -103,24 +103,40 @@ registerAdvantageEstimator('rloo', (input) => {
  * REINFORCE++ for an outcome reward, gamma = 1: the return of every produced token is R (carried through masked tokens), whitened over
  * the tokens of the batch with the unbiased variance.
  */
-registerAdvantageEstimator('reinforce_plus_plus', (input) => {
-  const { rewards, responseTokens } = input;
-  let tokens = 0;
-  let sum = 0;
-  for (let i = 0; i < rewards.length; i++) {
-    tokens += responseTokens[i]!;
-    sum += responseTokens[i]! * rewards[i]!;
+registerAdvantageEstimator('reinforce_plus_plus', (input) => whiten(input.rewards, input.responseTokens));
+
+/** REINFORCE++-baseline: R minus the mean of the group, then whitened over the tokens of the batch. */
+registerAdvantageEstimator('reinforce_plus_plus_baseline', (input) => {
+  const centred = new Float64Array(input.rewards.length);
+  const tokens = new Int32Array(input.rewards.length);
+  for (const g of groups(input)) {
+    if (g.members.length < 2) continue;
+    for (const i of g.members) {
+      centred[i] = g.flat ? 0 : input.rewards[i]! - g.mean;
+      tokens[i] = input.responseTokens[i]!;
+    }
   }
-  const out = new Float64Array(rewards.length);
-  if (tokens < 2) return out;
-  const mean = sum / tokens;
-  let squares = 0;
-  for (let i = 0; i < rewards.length; i++) squares += responseTokens[i]! * (rewards[i]! - mean) ** 2;
-  const variance = squares / (tokens - 1);
-  if (variance <= equalRange ** 2) return out;
-  for (let i = 0; i < rewards.length; i++) out[i] = (rewards[i]! - mean) / Math.sqrt(variance + 1e-8);
-  return out;
+  return whiten(centred, tokens);
 });
+
+/** (x - mean) / sqrt(var + 1e-8), each value counted as often as it has tokens; exact zeros where all are equal. */
+function whiten(values: Float64Array, tokens: Int32Array): Float64Array {
+  let count = 0;
+  let sum = 0;
+  for (let i = 0; i < values.length; i++) {
+    count += tokens[i]!;
+    sum += tokens[i]! * values[i]!;
+  }
+  const out = new Float64Array(values.length);
+  if (count < 2) return out;
+  const mean = sum / count;
+  let squares = 0;
+  for (let i = 0; i < values.length; i++) squares += tokens[i]! * (values[i]! - mean) ** 2;
+  const variance = squares / (count - 1);
+  if (variance <= equalRange ** 2) return out;
+  for (let i = 0; i < values.length; i++) if (tokens[i]! > 0) out[i] = (values[i]! - mean) / Math.sqrt(variance + 1e-8);
+  return out;
+}
 
 export interface GroupStatistics {
   groups: number;

@@ -9,11 +9,12 @@ export {
 } from './advantages.ts';
 export { type AggregationMode, aggregationModes } from './aggregation.ts';
 export { type CheckpointState, modelFolder, readCheckpoint, sweepCheckpoints, writeCheckpoint } from './checkpoint.ts';
-export { type KlEstimator, klDerivative, klValue } from './kl.ts';
-export { type Correction, corrections, importanceWeight } from './off-policy.ts';
+export { type KlEstimator, klDerivative, klEstimator, klValue } from './kl.ts';
+export { type Correction, corrections, type Rejection, rejections } from './off-policy.ts';
 export { type PolicyLoss, type PolicyLossOptions, policyLoss, policyLossNames, registerPolicyLoss } from './policy-losses.ts';
 export { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
 export { learningRate, type Schedule } from './schedule.ts';
+export { maskTruncated, overlongPenalty, type ShapingOptions, shapeRewards } from './shaping.ts';
 export { crossEntropy, type DemonstrationBatch, DemonstrationOrder, type MaskedSequence, packDemonstrations } from './supervised.ts';
 export { type SftOptions, Trainer, TrainerActor, type TrainerOptions, type UpdateResult } from './trainer.ts';
 export { type Metrics, spread } from './update-metrics.ts';

@@ -7,8 +7,10 @@ import { logRatioLimit } from './policy-losses.ts';
 
 export type KlEstimator = 'k1' | 'k2' | 'k3';
 
+/** verl's names: `kl` is k1, `mse` is k2, `low_var_kl` is k3. */
 export function klEstimator(name: string): KlEstimator {
-  if (name === 'low_var_kl') return 'k3';
+  const alias = { kl: 'k1', mse: 'k2', low_var_kl: 'k3' } as const;
+  if (Object.hasOwn(alias, name)) return alias[name as keyof typeof alias];
   if (name === 'k1' || name === 'k2' || name === 'k3') return name;
   throw new ActorsError('SINKFLEX_LOSS_OPTION', `actor.kl_loss_type=${name} is not known: use k2, k3 or low_var_kl.`);
 }

@@ -5,7 +5,7 @@
  * optimiser step (aggregation.ts). Masked tokens are left out by selection, never by multiplying: what stands there may be NaN.
  */
 import { klDerivative, klValue } from './kl.ts';
-import { type CorrectionOptions, importanceWeight } from './off-policy.ts';
+import { type CorrectionOptions, correctionWeights } from './off-policy.ts';
 import type { PolicyLoss, PolicyLossOptions, PolicyLossOutput, SequenceTokens } from './policy-losses.ts';
 
 export interface ObjectiveOptions extends PolicyLossOptions {
@@ -75,6 +75,7 @@ export function objective(input: ObjectiveInput, options: ObjectiveOptions, sums
   const n = l.length;
   const o = input.o ?? l;
   const scratch: PolicyLossOutput = { loss: new Float64Array(n), derivative: new Float64Array(n), clipped: 0, clippedLower: 0 };
+  const weights = new Float64Array(n);
   const dLogprobs = new Float32Array(n);
   const dEntropy = options.entropyCoefficient === 0 ? undefined : new Float32Array(n);
   const withKl = options.klCoefficient > 0 && f !== undefined;
@@ -82,6 +83,7 @@ export function objective(input: ObjectiveInput, options: ObjectiveOptions, sums
     const c = coefficients[i]!;
     const s: SequenceTokens = { start: cuSeqlens[i]!, end: cuSeqlens[i + 1]!, l, o, mask, advantage: advantages[i]! };
     options.policyLoss.compute(s, options, scratch);
+    correctionWeights({ start: s.start, end: s.end, o, b, mask }, options.correction, weights);
     for (let t = s.start; t < s.end; t++) {
       if (mask[t] !== 1) continue;
       sums.tokens++;
@@ -89,7 +91,7 @@ export function objective(input: ObjectiveInput, options: ObjectiveOptions, sums
         sums.notFinite++;
         continue;
       }
-      const w = importanceWeight(o[t]!, b[t]!, options.correction);
+      const w = weights[t]!;
       if (w === 0) sums.rejected++;
       sums.weight += w;
       if (w > sums.weightMax) sums.weightMax = w;

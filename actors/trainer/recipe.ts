@@ -6,10 +6,13 @@ import { klLossEstimator } from './kl.ts';
 import type { ObjectiveOptions } from './objective.ts';
 import { type CorrectionOptions, refuseDoubleCorrection } from './off-policy.ts';
 import { policyLoss } from './policy-losses.ts';
+import type { ShapingOptions } from './shaping.ts';
 
 export interface Recipe {
   advantage: { estimator: string; normalizeByStd: boolean; std: 'sample' | 'population' };
   loss: { mode: string; clipLow: number; clipHigh: number; dualClip: number | null; aggregation: AggregationMode; horizon: number };
+  /** What happens to the rewards before advantages are taken. */
+  shaping: ShapingOptions;
   kl: { coefficient: number; estimator: string };
   entropyCoefficient: number;
   correction: CorrectionOptions;

@@ -20,6 +20,7 @@ import { responseTokenCounts, sequenceCoefficients } from './aggregation.ts';
 import { type CheckpointState, modelFolder, readCheckpoint, writeCheckpoint } from './checkpoint.ts';
 import { type ObjectiveOptions, ObjectiveSums, objective } from './objective.ts';
 import { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
+import { maskTruncated, shapeRewards } from './shaping.ts';
 import { crossEntropy, type DemonstrationBatch } from './supervised.ts';
 import { type Metrics, mismatchMetrics, objectiveMetrics, spread, stalenessMetrics } from './update-metrics.ts';
 
@@ -78,10 +79,11 @@ export class Trainer {
   }
 
   /** One update from a batch: `epochs` passes of mini-batches. `reference`: log pi_ref of every token, where the KL has a weight. */
-  async update(batch: PackedTrajectories, o: { lr: number }, reference?: Float32Array): Promise<UpdateResult> {
+  async update(given: PackedTrajectories, o: { lr: number }, reference?: Float32Array): Promise<UpdateResult> {
     this.#checkFence();
     const r = this.#recipe;
     const started = performance.now();
+    const batch = r.shaping.maskTruncated ? maskTruncated(given) : given;
     for (let i = 0; i < batch.rewards.length; i++) {
       if (Number.isFinite(batch.rewards[i]!)) continue;
       throw new ActorsError(
@@ -89,36 +91,41 @@ export class Trainer {
         `task ${batch.tasks[i]} sample ${batch.samples[i]} has reward ${batch.rewards[i]}: it must be excluded before training.`,
       );
     }
+    const klWeight = Math.max(r.kl.coefficient, r.shaping.kl?.coefficient ?? 0);
+    if (klWeight > 0 && !reference) {
+      throw new ActorsError(
+        'SINKFLEX_LOSS_OPTION',
+        `the KL to the reference has the weight ${klWeight} (actor.kl_loss_coef or algorithm.kl_ctrl.kl_coef) and needs the reference's log-probabilities, but none came with the batch.`,
+      );
+    }
+    const scored = !r.shaping.kl ? undefined : r.oldIsBehaviour ? batch.behaviour : await this.#score(batch);
+    const shaped = shapeRewards(batch, r.shaping, scored, reference);
     const counts = responseTokenCounts(batch);
-    const input = { rewards: batch.rewards, groupOf: batch.groupOf, responseTokens: counts };
+    const input = { rewards: shaped.rewards, groupOf: batch.groupOf, responseTokens: counts };
     const advantages = advantageEstimator(r.advantage.estimator)(input, r.advantage);
-    const groups = groupStatistics(input);
+    const groups = groupStatistics({ ...input, rewards: batch.rewards });
     const metrics: Metrics = {
       ...spread('critic/score', batch.rewards),
-      ...spread('critic/rewards', batch.rewards),
+      ...spread('critic/rewards', shaped.rewards),
       ...spread('critic/advantages', advantages, counts),
       ...spread('critic/returns', advantages, counts),
       frac_reward_zero_std: groups.groups === 0 ? 0 : groups.zeroStd / groups.groups,
       reward_std: groups.rewardStd,
+      ...shaped.metrics,
       ...stalenessMetrics(batch, this.#version),
     };
     const steps: SequenceRange[] = [];
     for (let e = 0; e < r.epochs; e++) steps.push(...miniBatches(batch, r.miniBatchPrompts ?? Number.MAX_SAFE_INTEGER));
     if (steps.length === 0) return { metrics, lineage: this.#lineage, version: this.#version };
-    if (r.kl.coefficient > 0 && !reference) {
-      throw new ActorsError(
-        'SINKFLEX_LOSS_OPTION',
-        `actor.kl_loss_coef=${r.kl.coefficient} needs the log-probabilities of the reference, and none came with the batch.`,
-      );
-    }
     // A sequence of advantage 0 without KL and entropy has the gradient 0 exactly: neither pass is run for it. It still counts in every denominator.
-    const sparse = r.kl.coefficient === 0 && r.entropyCoefficient === 0;
+    const sparse = r.kl.coefficient === 0 && !r.shaping.kl && r.entropyCoefficient === 0;
     const kept: number[] = [];
     for (let i = 0; i < advantages.length; i++) if (!sparse || advantages[i] !== 0) kept.push(i);
     const keptSet = new Set(kept);
     const p = selectSequences(batch, (i) => keptSet.has(i));
-    const old = r.oldIsBehaviour ? Float32Array.from(p.behaviour) : new Float32Array(p.ids.length);
-    if (steps.length > 1 && !r.oldIsBehaviour) await this.#scoreOld(p, old);
+    // One optimiser step: the pass that trains is the pass at the start of the step, and the ratio is 1.
+    const onPolicy = steps.length === 1 && !r.oldIsBehaviour;
+    const old = r.oldIsBehaviour ? p.behaviour : onPolicy ? new Float32Array(p.ids.length) : (scored ?? (await this.#score(p)));
     const recomputed = performance.now();
     const sums = new ObjectiveSums();
     let gradNorm = 0;
@@ -131,7 +138,6 @@ export class Trainer {
         const micro = sliceBatch(p.ids, p.cuSeqlens, range);
         const mask = p.mask.subarray(start, end);
         const { logprobs, entropy } = await this.#engine.forward(micro, { temperature: r.temperature, keep: true, mask });
-        const onPolicy = steps.length === 1 && !r.oldIsBehaviour;
         if (onPolicy) old.set(logprobs, start);
         const sequences = kept.slice(range.from, range.to);
         const gradients = objective(
@@ -240,16 +246,18 @@ export class Trainer {
     return new Engine({ store: this.#store, threads: this.#threads, maxSequences: 1, maxSequenceTokens: 64 });
   }
 
-  /** log pi of the weights before the first of several optimiser steps. */
-  async #scoreOld(p: PackedTrajectories, old: Float32Array): Promise<void> {
+  /** log pi of the weights as they are now, for every produced token. */
+  async #score(p: PackedTrajectories): Promise<Float32Array> {
+    const scores = new Float32Array(p.ids.length);
     for (const range of microBatches(p.cuSeqlens, this.#recipe.microBatchTokens)) {
       const { start, end } = tokenSpan(p.cuSeqlens, range);
       const { logprobs } = await this.#engine.forward(sliceBatch(p.ids, p.cuSeqlens, range), {
         temperature: this.#recipe.temperature,
         mask: p.mask.subarray(start, end),
       });
-      old.set(logprobs, start);
+      scores.set(logprobs, start);
     }
+    return scores;
   }
 
   async #step(lr: number, o: Recipe['optimizer']): Promise<number> {

@@ -22,6 +22,8 @@ export interface PackedTrajectories {
   tasks: Int32Array;
   samples: Int32Array;
   rewards: Float64Array;
+  /** [s] 1 where a length or turn limit ended the episode, not the environment. */
+  truncated: Uint8Array;
 }
 
 /** Sequences `from` to `to` (exclusive) of a packed batch: a micro-batch or a mini-batch. */
@@ -51,6 +53,7 @@ export function pack(trajectories: readonly Trajectory[]): PackedTrajectories {
     tasks: new Int32Array(s),
     samples: new Int32Array(s),
     rewards: new Float64Array(s),
+    truncated: new Uint8Array(s),
   };
   let offset = 0;
   for (let i = 0; i < s; i++) {
@@ -65,6 +68,7 @@ export function pack(trajectories: readonly Trajectory[]): PackedTrajectories {
     packed.tasks[i] = t.task;
     packed.samples[i] = t.sample;
     packed.rewards[i] = t.reward;
+    packed.truncated[i] = t.stopReason === 'length' || t.stopReason === 'turns' ? 1 : 0;
     offset += t.ids.length;
     packed.cuSeqlens[i + 1] = offset;
   }
@@ -154,6 +158,7 @@ export function selectSequences(p: PackedTrajectories, keep: (sequence: number) 
     tasks: Int32Array.from(chosen, (i) => p.tasks[i]!),
     samples: Int32Array.from(chosen, (i) => p.samples[i]!),
     rewards: Float64Array.from(chosen, (i) => p.rewards[i]!),
+    truncated: Uint8Array.from(chosen, (i) => p.truncated[i]!),
   };
   let offset = 0;
   chosen.forEach((i, k) => {

@@ -44,6 +44,7 @@ const RECIPE: Recipe = {
   kl: { coefficient: 0.04, estimator: 'k3' },
   entropyCoefficient: 0,
   correction: { mode: null, threshold: 2 },
+  shaping: { overlong: null, kl: null, maskTruncated: false },
   oldIsBehaviour: false,
   epochs: 1,
   miniBatchPrompts: null,

@@ -5,8 +5,9 @@ import { advantageEstimator, groupStatistics, registerAdvantageEstimator } from 
 import { type AggregationMode, aggregationModes, responseTokenCounts, sequenceCoefficients } from '../../actors/trainer/aggregation.ts';
 import { klDerivative, klLossEstimator, klValue } from '../../actors/trainer/kl.ts';
 import { lossValue, type ObjectiveInput, type ObjectiveOptions, ObjectiveSums, objective } from '../../actors/trainer/objective.ts';
-import { importanceWeight, refuseDoubleCorrection } from '../../actors/trainer/off-policy.ts';
+import { type CorrectionOptions, correctionWeights, refuseDoubleCorrection, rejections } from '../../actors/trainer/off-policy.ts';
 import { policyLoss, registerPolicyLoss } from '../../actors/trainer/policy-losses.ts';
+import { overlongPenalty, shapeRewards } from '../../actors/trainer/shaping.ts';
 
 const options: ObjectiveOptions = {
   policyLoss: policyLoss('vanilla'),
@@ -60,6 +61,22 @@ t.test('advantages: hand checks', async (t) => {
   near(t, advantages('grpo', [0, 1, 0, 1, 1], [0, 0, 1, 1, 1]), [-Math.SQRT1_2, Math.SQRT1_2, -1.1547, 0.57735, 0.57735], 1e-4);
   const whitened = advantages('reinforce_plus_plus', [0, 1], [0, 1], undefined, [3, 1]);
   near(t, whitened, [-0.5, 1.5], 1e-6);
+  // Group means 0.5 and 2/3; then over the tokens, of which the second trajectory has three.
+  const centred = [-0.5, 0.5, -2 / 3, 1 / 3, 1 / 3];
+  const tokens = [1, 3, 1, 1, 1];
+  const mean = centred.reduce((s, a, i) => s + a * tokens[i]!, 0) / 7;
+  const std = Math.sqrt(centred.reduce((s, a, i) => s + (a - mean) ** 2 * tokens[i]!, 0) / 6 + 1e-8);
+  near(
+    t,
+    advantages('reinforce_plus_plus_baseline', [0, 1, 0, 1, 1], [0, 0, 1, 1, 1], undefined, tokens),
+    centred.map((a) => (a - mean) / std),
+    1e-9,
+  );
+  t.strictSame(
+    advantages('reinforce_plus_plus_baseline', [1, 1, 5], [0, 0, 1]),
+    [0, 0, 0],
+    'equal rewards and a group of one teach nothing',
+  );
   t.throws(() => advantageEstimator('grp'), { code: 'SINKFLEX_RECIPE_UNKNOWN', message: /did you mean grpo/ });
   registerAdvantageEstimator('raw', (input) => Float64Array.from(input.rewards));
   t.strictSame(advantages('raw', [3], [0]), [3]);
@@ -162,6 +179,8 @@ const switches: Record<string, Partial<ObjectiveOptions>> = {
   'dual clip': { dualClip: 3 },
   'truncated importance weight': { correction: { mode: 'token', threshold: 2 } },
   'decoupled PPO': { correction: { mode: 'decoupled', threshold: 2 } },
+  'sequence importance weight': { correction: { mode: 'sequence', threshold: 3 } },
+  rejection: { correction: { mode: null, threshold: 2, rejection: { mode: 'seq_max_k2', threshold: 0.9 } } },
   icepop: { correction: { mode: 'icepop', threshold: 1.5 } },
   'KL k3': { klCoefficient: 0.1, klEstimator: 'k3' },
   'KL k2': { klCoefficient: 0.1, klEstimator: 'k2' },
@@ -248,15 +267,75 @@ t.test('losses: gradients are the same bits over micro-batch splits', async (t) 
   }
 });
 
+/** Weights of one sequence of produced tokens whose o - b are `d`; a masked token with NaN stands in front. */
+function weights(d: number[], o: CorrectionOptions): number[] {
+  const out = new Float64Array(d.length + 1).fill(-7);
+  const mask = Uint8Array.from([0, ...d.map(() => 1)]);
+  correctionWeights({ start: 0, end: d.length + 1, o: Float32Array.from([NaN, ...d]), b: new Float32Array(d.length + 1), mask }, o, out);
+  return [...out.subarray(1)];
+}
+
+t.test(
+  'rejection: tokens or whole sequences that are too far away are left out, and the direction counts only where it says so',
+  async (t) => {
+    const rs = (mode: (typeof rejections)[number], threshold: number) => ({ mode: null, threshold: 2, rejection: { mode, threshold } });
+    t.strictSame(weights([0.5, -0.8, 0.1], rs('token_k1', 2)), [1, 0, 1], 'a ratio of exp(-0.8) is below 1 / 2');
+    t.strictSame(weights([0.5, -0.8, 0.1], rs('token_k2', 0.2)), [1, 0, 1], '0.32 is above 0.2');
+    t.strictSame(weights([0.5, -0.8, 0.9], rs('token_k3', 0.3)), [1, 1, 0], 'exp(0.9) - 1.9 = 0.56, exp(-0.8) - 0.2 = 0.25');
+    t.strictSame(weights([0.9, -0.9], rs('seq_sum_k1', 1.1)), [1, 1], 'opposite differences cancel');
+    t.strictSame(weights([0.5, 0.4], rs('seq_sum_k1', 2)), [0, 0], '0.9 is above log 2');
+    t.strictSame(weights([0.5, 0.4], rs('seq_mean_k1', 2)), [1, 1], '0.45 is not');
+    t.strictSame(weights([0.9, -0.9], rs('seq_mean_k2', 0.4)), [0, 0], 'a square does not cancel');
+    t.strictSame(weights([0, 0, 0.9], rs('seq_mean_k2', 0.4)), [1, 1, 1]);
+    t.strictSame(weights([0, 0, 0.9], rs('seq_max_k1', 2)), [0, 0, 0]);
+    t.strictSame(weights([0, 0, 0.9], rs('seq_sum_k3', 0.5)), [0, 0, 0]);
+    for (const mode of rejections) {
+      t.strictSame(weights([0, 0], rs(mode, 1.5)), [1, 1], `${mode} keeps what is on policy`);
+      t.strictSame(weights([5, 5], rs(mode, 1.5)), [0, 0], `${mode} rejects what is far away`);
+      const both = weights([0.1, 5], { mode: 'token', threshold: 2, rejection: { mode, threshold: 50 } });
+      t.ok(
+        both.every((w) => w === 0 || (w > 1 && w <= 2)),
+        `${mode} beside a weight keeps the weight`,
+      );
+    }
+    t.throws(() => refuseDoubleCorrection(true, rs('token_k1', 2)), { code: 'SINKFLEX_LOSS_OPTION', message: /rollout_rs/ });
+  },
+);
+
+t.test('shaping: the overlong punishment and the KL in the reward', async (t) => {
+  const o = { limit: 100, buffer: 20, factor: 0.5 };
+  near(
+    t,
+    [80, 81, 90, 100, 140].map((n) => overlongPenalty(n, o)),
+    [0, -0.025, -0.25, -0.5, -0.5],
+    1e-12,
+  );
+  const p = {
+    rewards: Float64Array.from([1, 0]),
+    cuSeqlens: Int32Array.from([0, 3, 5]),
+    mask: Uint8Array.from([0, 1, 1, 0, 1]),
+  };
+  const old = Float32Array.from([NaN, -1, -2, NaN, -0.5]);
+  const reference = Float32Array.from([NaN, -1.5, -1, NaN, -1.25]);
+  const kl = { coefficient: 0.1, estimator: 'k1' as const };
+  const shaped = shapeRewards(p, { overlong: { limit: 4, buffer: 2, factor: 1 }, kl, maskTruncated: false }, old, reference);
+  near(t, [...shaped.rewards], [1 - 0.5 - 0.1 * (0.5 - 1), -0.1 * 0.75], 1e-6);
+  near(t, [shaped.metrics['actor/reward_kl_penalty']!, shaped.metrics['reward/overlong_penalty/mean']!], [0.25 / 3, -0.25], 1e-6);
+  t.equal(shaped.metrics['reward/overlong_fraction'], 0.5);
+  t.strictSame([...p.rewards], [1, 0], 'the score itself stays');
+});
+
 t.test('KL and corrections', async (t) => {
   near(t, [klValue('k1', -1, -1.5), klValue('k2', -1, -1.5), klValue('k3', -1, -1.5)], [0.5, 0.125, Math.exp(-0.5) - 0.5], 1e-12);
   t.equal(klValue('k3', -1, -1), 0);
   t.ok(klValue('k3', -50, -1) > 0 && klDerivative('k3', -50, -1) === 0, 'beyond the clamp the value is bounded and the slope is 0');
   t.throws(() => klLossEstimator('k1'), { code: 'SINKFLEX_LOSS_OPTION' });
   t.equal(klLossEstimator('low_var_kl'), 'k3');
-  t.equal(importanceWeight(-1, -3, { mode: 'token', threshold: 2 }), 2);
-  t.equal(importanceWeight(-1, -3, { mode: 'decoupled', threshold: 2 }), 0);
-  t.equal(importanceWeight(-1, NaN, { mode: 'token', threshold: 2 }), 0);
+  t.strictSame(weights([2], { mode: 'token', threshold: 2 }), [2]);
+  t.strictSame(weights([2], { mode: 'decoupled', threshold: 2 }), [0]);
+  t.strictSame(weights([NaN, 0], { mode: 'token', threshold: 2 }), [0, 1]);
+  near(t, weights([0.5, -0.3, NaN], { mode: 'sequence', threshold: 2 }), [Math.exp(0.2), Math.exp(0.2), 0], 1e-6);
+  near(t, weights([0.5, 0.4], { mode: 'sequence', threshold: 2 }), [2, 2], 1e-12);
   t.throws(() => refuseDoubleCorrection(true, { mode: 'token', threshold: 2 }), { code: 'SINKFLEX_LOSS_OPTION' });
   refuseDoubleCorrection(true, { mode: null, threshold: 2 });
   // The weight is a constant: it scales the derivative.

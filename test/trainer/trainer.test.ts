@@ -32,6 +32,7 @@ const model = parseModelConfig({
 const recipe: Recipe = {
   advantage: { estimator: 'grpo', normalizeByStd: true, std: 'sample' },
   loss: { mode: 'vanilla', clipLow: 0.2, clipHigh: 0.28, dualClip: 3, aggregation: 'token-mean', horizon: 64 },
+  shaping: { overlong: null, kl: null, maskTruncated: false },
   kl: { coefficient: 0, estimator: 'k3' },
   entropyCoefficient: 0,
   correction: { mode: 'token', threshold: 2 },
@@ -277,3 +278,41 @@ t.test('a checkpoint brings back weights, moments and place; half of one never s
   await successor.stop();
   await tr.stop();
 });
+
+t.test(
+  'shaping: the KL in the reward, the overlong punishment and truncated episodes each change what is learned, as they should',
+  async (t) => {
+    const store = newStore(t);
+    const batch = await sample(store);
+    const ref = (await reference(store, batch)).map((x) => x - 0.1);
+    const learned = async (change: Partial<Recipe['shaping']>, b = batch, more: Partial<Recipe> = {}) => {
+      const own = newStore(t);
+      const tr = trainer(own, { shaping: { ...recipe.shaping, ...change }, ...more });
+      const { metrics } = await tr.update(b, { lr: 1e-2 }, ref);
+      await tr.stop();
+      return { metrics, weights: weights(own) };
+    };
+    const plain = await learned({});
+    const kl = { coefficient: 0.5, estimator: 'k1' as const };
+    const costly = await learned({ kl });
+    t.not(costly.weights, plain.weights);
+    t.equal(costly.metrics['critic/score/mean'], plain.metrics['critic/score/mean']);
+    t.ok(Math.abs(costly.metrics['actor/reward_kl_penalty']! - 0.1) < 1e-6, 'the reference is 0.1 below at every token');
+    t.ok(costly.metrics['critic/rewards/mean']! < plain.metrics['critic/rewards/mean']!);
+    t.equal(costly.metrics['actor/ppo_kl'], 0, 'the pass before the update is the pass of the update, bit for bit');
+    const replayed = await learned({ kl }, batch, { oldIsBehaviour: true, correction: { mode: null, threshold: 2 } });
+    t.equal(replayed.weights, costly.weights, 'on policy, what was sampled is what would be recomputed');
+    const long = await learned({ overlong: { limit: 16, buffer: 6, factor: 1 } });
+    t.not(long.weights, plain.weights);
+    t.ok(long.metrics['reward/overlong_fraction']! > 0 && long.metrics['reward/overlong_fraction']! < 1);
+    // A truncated episode counts in its group's statistics, and nothing of it is trained.
+    const cut = { ...batch, truncated: Uint8Array.from(batch.truncated, (_, i) => (i === 4 ? 1 : 0)) };
+    t.equal((await learned({}, cut)).weights, plain.weights, 'off by default');
+    const masked = await learned({ maskTruncated: true }, cut);
+    t.not(masked.weights, plain.weights);
+    t.equal(masked.metrics['actor/trained_tokens'], plain.metrics['actor/trained_tokens']! - 1, 'sample 4 has one token');
+    t.equal(masked.metrics['critic/score/mean'], plain.metrics['critic/score/mean']);
+    const tr = trainer(newStore(t), { shaping: { ...recipe.shaping, kl } });
+    await t.rejects(tr.update(batch, { lr: 1e-2 }), { code: 'SINKFLEX_LOSS_OPTION', message: /reference/ });
+  },
+);
