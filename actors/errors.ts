@@ -13,6 +13,12 @@ export const actorsErrorCodes = {
     'The actor does not know this episode (it restarted, or the episode was closed): reset it, or redo the episode.',
   SINKFLEX_ENVIRONMENT_FAILED:
     'The environment itself threw; the episode says nothing about the policy: redo it or leave it out, and fix the cause.',
+  SINKFLEX_SANDBOX_MISSING:
+    'Install the package that the message names, or choose another provider; unsafe-subprocess is for trusted teaching code alone.',
+  SINKFLEX_SANDBOX_UNSAFE:
+    'Nothing untrusted was run. Put the limit that the message names in force (docs/sandbox.md says what each needs), or choose another provider.',
+  SINKFLEX_SANDBOX_LOST: 'The machinery of a sandbox failed, which says nothing about the policy: the episode is redone.',
+  SINKFLEX_SANDBOX_OPTION: 'Correct the option of the sandbox that the message names.',
   SINKFLEX_LATENCY_SYNTAX: 'Write none, fixed(50ms), uniform(10ms, 90ms) or lognormal(mean=200ms, sigma=1.0).',
   SINKFLEX_TOKENIZER: 'Check tokenizer.json and tokenizer_config.json: the message says what is missing or unreadable.',
   SINKFLEX_CHAT_TEMPLATE: 'Check the chat template: the message says which conversation it could not render.',

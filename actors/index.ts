@@ -5,6 +5,7 @@ export * from './language/index.ts';
 export * from './pipeline/index.ts';
 export * from './reference/index.ts';
 export * from './rollout/index.ts';
+export * from './sandbox/index.ts';
 export * from './serving/index.ts';
 export * from './supervised/index.ts';
 export * from './trainer/index.ts';

@@ -13,6 +13,7 @@ const infrastructure: ReadonlySet<string> = new Set([
   'SINKFLEX_CALL_TIMEOUT',
   'SINKFLEX_OBJECT_LOST',
   'SINKFLEX_ENVIRONMENT_LOST',
+  'SINKFLEX_SANDBOX_LOST',
 ]);
 
 export function isInfrastructureFailure(e: unknown): boolean {
