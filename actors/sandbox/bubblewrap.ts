@@ -68,6 +68,7 @@ export class BubblewrapLauncher implements Launcher {
         write('filter.bpf', filter),
         join(inside, 'supervisor.py'),
         join(inside, 'runner.cjs'),
+        join(inside, '_sinkflex_children.py'),
       ],
     };
   }
@@ -128,6 +129,7 @@ function namespaces(python: string, node: string | undefined, limits: SandboxLim
     ...['--size', `${limits.diskBytes}`, '--tmpfs', '/work', '--perms', '0555', '--dir', '/etc', '--ro-bind-data', '4', '/etc/passwd'],
     ...['--perms', '0555', '--dir', '/opt', '--perms', '0555', '--dir', HOME],
     ...['--ro-bind-data', '6', `${HOME}/supervisor.py`, '--ro-bind-data', '7', `${HOME}/runner.cjs`],
+    ...['--ro-bind-data', '8', `${HOME}/_sinkflex_children.py`],
     ...(node === undefined ? [] : ['--ro-bind', node, `${HOME}/node`]),
     ...['--chdir', '/work', '--remount-ro', '/dev', '--remount-ro', '/', '--seccomp', '5'],
   ];

@@ -55,7 +55,8 @@ export class RunscLauncher implements Launcher {
     for (const name of ['lib', 'lib64', 'bin', 'sbin']) {
       if (existsSync(`/usr/${name}`) && !existsSync(join(root, name))) symlinkSync(`usr/${name}`, join(root, name));
     }
-    for (const name of ['supervisor.py', 'runner.cjs']) copyFileSync(join(insideFolder(), name), join(root, HOME, name));
+    for (const name of ['supervisor.py', '_sinkflex_children.py', 'runner.cjs'])
+      copyFileSync(join(insideFolder(), name), join(root, HOME, name));
     writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:/work:/bin/sh\n');
     const node = p.javascript ? reachableNode(p.stateFolder) : undefined;
     if (node !== undefined) writeFileSync(join(root, HOME, 'node'), '');

@@ -1,18 +1,17 @@
 # Process 1 of a sandbox: takes programs over one socket (or stdin and stdout), runs each in a child, hands back how it ended. Python programs
 # are forks of this warm interpreter; JavaScript programs get a Node that was started ahead. After each program everything it left is killed.
 # It cannot be reached by what it runs: not dumpable, and signals from inside do not reach process 1.
-import atexit, errno, gc, io, json, linecache, os, resource, select, signal, stat, struct, sys, time, traceback
+import errno, gc, json, linecache, os, resource, select, signal, stat, struct, sys, time
+
+from _sinkflex_children import CONFIG, NODE, Tail, start
 
 # What programs like to import, loaded once.
 import array, base64, bisect, collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, hashlib, heapq, itertools
 import math, operator, random, re, string, textwrap, threading, typing
 
-CONFIG = json.loads(sys.argv[1])
 IN, OUT = CONFIG["in"], CONFIG["out"]
-NODE, LIMITS = CONFIG.get("node"), CONFIG["limits"]
 # Bytes of a stream after which a program is stopped.
 FLOOD = 16 * 1024 * 1024
-MAX_FD = 4096
 
 
 def not_dumpable():
@@ -43,159 +42,6 @@ def send(header, body=b""):
     data = memoryview(struct.pack("<II", len(head), len(body)) + head + body)
     while data:
         data = data[os.write(OUT, data) :]
-
-
-class Tail:
-    """The last bytes of a stream."""
-
-    def __init__(self, keep):
-        self.keep, self.total, self.parts, self.held = keep, 0, [], 0
-
-    def add(self, data):
-        self.total += len(data)
-        self.parts.append(data)
-        self.held += len(data)
-        if self.held > 2 * self.keep + (1 << 16):
-            kept = b"".join(self.parts)[-self.keep :] if self.keep else b""
-            self.parts, self.held = [kept], len(kept)
-
-    def bytes(self):
-        return b"".join(self.parts)[-self.keep :] if self.keep else b""
-
-
-class Child:
-    def __init__(self, pid, stdin, stdout, stderr, program=None):
-        self.pid, self.stdin, self.stdout, self.stderr, self.program = pid, stdin, stdout, stderr, program
-
-    def close(self):
-        for fd in (self.stdin, self.stdout, self.stderr, self.program):
-            if fd is not None:
-                try:
-                    os.close(fd)
-                except OSError:
-                    pass
-        self.stdin = self.stdout = self.stderr = self.program = None
-
-
-def limit_child(language):
-    """In the child, before anything untrusted."""
-    os.setsid()
-    os.umask(0o022)
-    if CONFIG["user"] is not None:
-        os.setgroups([])
-        os.setresgid(CONFIG["user"], CONFIG["user"], CONFIG["user"])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMITS["openFiles"], LIMITS["openFiles"]))
-    resource.setrlimit(resource.RLIMIT_NPROC, (LIMITS["processes"], LIMITS["processes"]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMITS["diskBytes"], LIMITS["diskBytes"]))
-    if CONFIG["addressSpace"] and language != "javascript":
-        resource.setrlimit(resource.RLIMIT_AS, (LIMITS["memoryBytes"], LIMITS["memoryBytes"]))
-    # When memory runs out the program goes before its supervisor; when time is short the supervisor goes first.
-    try:
-        with open("/proc/self/oom_score_adj", "w") as f:
-            f.write("1000")
-    except OSError:
-        pass
-    try:
-        os.nice(10)
-    except OSError:
-        pass
-    if CONFIG["user"] is not None:
-        os.setresuid(CONFIG["user"], CONFIG["user"], CONFIG["user"])
-
-
-def start(language, code):
-    stdin_r, stdin_w = os.pipe()
-    out_r, out_w = os.pipe()
-    err_r, err_w = os.pipe()
-    program_r = program_w = None
-    if language == "javascript":
-        program_r, program_w = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            for s in (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE):
-                signal.signal(s, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            # Above the descriptors that are to be filled, so that none is overwritten before it is copied.
-            wanted = [stdin_r, out_w, err_w] + ([program_r] if program_r is not None else [])
-            copies = [fcntl_dup(fd) for fd in wanted]
-            for target, fd in enumerate(copies):
-                os.dup2(fd, target)
-            os.closerange(len(wanted), MAX_FD)
-            os.chdir("/work")
-            limit_child(language)
-            if language == "javascript":
-                os.execve(NODE, [NODE, *CONFIG["nodeFlags"], CONFIG["runner"]], dict(os.environ))
-            elif language == "shell":
-                os.execve("/bin/sh", ["sh", "-c", code], dict(os.environ))
-            else:
-                status = run_python(code)
-        except BaseException:
-            try:
-                os.write(2, traceback.format_exc().encode())
-            except BaseException:
-                pass
-        finally:
-            os._exit(status)
-    os.close(stdin_r)
-    os.close(out_w)
-    os.close(err_w)
-    if program_r is not None:
-        os.close(program_r)
-    for fd in (stdin_w, out_r, err_r, program_w):
-        if fd is not None:
-            os.set_blocking(fd, False)
-    return Child(pid, stdin_w, out_r, err_r, program_w)
-
-
-def fcntl_dup(fd):
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_DUPFD, 200)
-
-
-def run_python(code):
-    sys.argv = ["main.py"]
-    sys.path[:] = [p for p in sys.path if not p.startswith(CONFIG["home"])]
-    sys.path.insert(0, "/work")
-    sys.stdin = io.TextIOWrapper(io.FileIO(0, "r", closefd=False), encoding="utf-8", errors="replace")
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8", errors="backslashreplace")
-    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), encoding="utf-8", errors="backslashreplace", write_through=True)
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
-    module = type(sys)("__main__")
-    module.__dict__.update(__builtins__=__builtins__, __file__="/work/main.py", exit=sys.exit, quit=sys.exit)
-    sys.modules["__main__"] = module
-    linecache.cache["main.py"] = (len(code), None, code.splitlines(True), "main.py")
-    gc.enable()
-    status = 0
-    try:
-        exec(compile(code, "main.py", "exec"), module.__dict__)
-    except SystemExit as e:
-        if e.code is None or isinstance(e.code, int):
-            status = (e.code or 0) & 0xFF
-        else:
-            print(e.code, file=sys.stderr)
-            status = 1
-    except BaseException as e:
-        # Without the frame above the program's own.
-        own = e.__traceback__.tb_next if e.__traceback__ else None
-        traceback.print_exception(type(e), e, own)
-        status = 1
-    try:
-        threading._shutdown()
-        atexit._run_exitfuncs()
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BaseException:
-            status = status or 120
-    return status
 
 
 spare = None
