@@ -21,7 +21,15 @@ struct Product {
   bool chain;         // start the chain from C instead of 0
   bool add;           // C = chain + bias + old C (not with chain)
   const float* bias;  // [n] or NULL
+  // B in bf16 instead, at the same strides; it is widened on the way and the chains are float32 as ever.
+  const uint16_t* b16 = nullptr;
 };
+
+// Points B at a tensor of float32 or bf16, `offset` elements from its start.
+SFX_INLINE void set_weight(Product* g, const sfx_tensor* w, int64_t offset) {
+  g->b16 = w->dtype == SFX_BF16 ? static_cast<const uint16_t*>(w->data) + offset : nullptr;
+  g->b = g->b16 ? nullptr : static_cast<const float*>(w->data) + offset;
+}
 
 // Runs `count` products over the team.
 void multiply(sfx_stream*, const Product*, int64_t count);

@@ -37,7 +37,8 @@ bool targets_valid(const int32_t* target, int64_t n, int64_t vocabulary) {
 
 int32_t linear_logprob_forward(sfx_stream* stream, const sfx_tensor* hidden, const sfx_tensor* w, const int32_t* target,
                                float temperature, float* logprob, float* entropy, float* lse) {
-  SFX_CHECK_F32(hidden, w);
+  SFX_CHECK_F32(hidden);
+  SFX_CHECK_WEIGHT(w);
   SFX_CHECK(hidden->shape[1] == w->shape[1] && w->shape[0] > 0, "linear_logprob: hidden [n,h] and w [V,h] disagree");
   SFX_CHECK(unit_last(hidden), "linear_logprob: rows of hidden must be contiguous");
   SFX_CHECK(targets_valid(target, hidden->shape[0], w->shape[0]),
@@ -77,7 +78,8 @@ int32_t linear_logprob_forward(sfx_stream* stream, const sfx_tensor* hidden, con
 int32_t linear_logprob_backward(sfx_stream* stream, const sfx_tensor* hidden, const sfx_tensor* w,
                                 const int32_t* target, float temperature, const float* lse, const float* entropy,
                                 const float* dlogprob, const float* dentropy, sfx_tensor* dhidden, sfx_tensor* dw) {
-  SFX_CHECK_F32(hidden, w, dhidden, dw);
+  SFX_CHECK_F32(hidden, dhidden, dw);
+  SFX_CHECK_WEIGHT(w);
   SFX_CHECK(hidden->shape[1] == w->shape[1] && w->shape[0] > 0, "linear_logprob: hidden [n,h] and w [V,h] disagree");
   SFX_CHECK(unit_last(hidden) && unit_last(dhidden) && unit_last(dw), "linear_logprob: rows must be contiguous");
   SFX_CHECK(targets_valid(target, hidden->shape[0], w->shape[0]),
@@ -119,8 +121,8 @@ int32_t linear_logprob_backward(sfx_stream* stream, const sfx_tensor* hidden, co
       }
     });
     if (dhidden) {
-      const Product back = {rows,         h,  V, logits, V,     1,      data(w), w->stride[0],
-                            w->stride[1], dh, h, false,  false, nullptr};
+      Product back = {rows, h, V, logits, V, 1, nullptr, w->stride[0], w->stride[1], dh, h, false, false, nullptr};
+      set_weight(&back, w, 0);
       multiply(stream, &back, 1);
       for (int64_t i = 0; i < rows; i++)
         memcpy(data(dhidden) + c.row[begin + i] * dhidden->stride[0], dh + i * h, (size_t)h * sizeof(float));

@@ -24,7 +24,8 @@ int32_t lowest_of_largest(const float* z, int64_t vocabulary, const UnitSum* uni
 
 int32_t linear_sample(sfx_stream* stream, const sfx_tensor* hidden, const sfx_tensor* w,
                       const sfx_sample_options* options, int32_t* token, float* logprob) {
-  SFX_CHECK_F32(hidden, w);
+  SFX_CHECK_F32(hidden);
+  SFX_CHECK_WEIGHT(w);
   SFX_CHECK(hidden->shape[1] == w->shape[1] && w->shape[0] > 0, "linear_sample: hidden [n,h] and w [V,h] disagree");
   SFX_CHECK(unit_last(hidden), "linear_sample: rows of hidden must be contiguous");
   const Operation op(stream);

@@ -9,31 +9,35 @@ namespace SFX_NS {
 
 int32_t linear_forward(sfx_stream* s, const sfx_tensor* x, const sfx_tensor* w, const sfx_tensor* bias,
                        int32_t accumulate, sfx_tensor* y) {
-  SFX_CHECK_F32(x, w, bias, y);
+  SFX_CHECK_F32(x, bias, y);
+  SFX_CHECK_WEIGHT(w);
   SFX_CHECK(x->shape[1] == w->shape[1] && y->shape[1] == w->shape[0] && x->shape[0] == y->shape[0],
             "linear: x [n,M], w [N,M], y [n,N] disagree");
   SFX_CHECK(unit_last(x) && unit_last(y), "linear: rows of x and y must be contiguous");
   const Operation op(s);
-  const Product g = {x->shape[0],     w->shape[0],
-                     w->shape[1],     data(x),
-                     x->stride[0],    1,
-                     data(w),         w->stride[1],
-                     w->stride[0],    data(y),
-                     y->stride[0],    false,
-                     accumulate != 0, bias ? data(bias) : nullptr};
+  Product g = {x->shape[0],     w->shape[0],
+               w->shape[1],     data(x),
+               x->stride[0],    1,
+               nullptr,         w->stride[1],
+               w->stride[0],    data(y),
+               y->stride[0],    false,
+               accumulate != 0, bias ? data(bias) : nullptr};
+  set_weight(&g, w, 0);
   multiply(s, &g, 1);
   return SFX_OK;
 }
 
 int32_t linear_backward_input(sfx_stream* s, const sfx_tensor* dy, const sfx_tensor* w, int32_t accumulate,
                               sfx_tensor* dx) {
-  SFX_CHECK_F32(dy, w, dx);
+  SFX_CHECK_F32(dy, dx);
+  SFX_CHECK_WEIGHT(w);
   SFX_CHECK(dy->shape[1] == w->shape[0] && dx->shape[1] == w->shape[1] && dx->shape[0] == dy->shape[0],
             "linear: dy [n,N], w [N,M], dx [n,M] disagree");
   SFX_CHECK(unit_last(dy) && unit_last(dx), "linear: rows of dy and dx must be contiguous");
   const Operation op(s);
-  const Product g = {dy->shape[0], w->shape[1], w->shape[0],   data(dy), dy->stride[0],   1,      data(w), w->stride[0],
-                     w->stride[1], data(dx),    dx->stride[0], false,    accumulate != 0, nullptr};
+  Product g = {dy->shape[0], w->shape[1], w->shape[0],   data(dy), dy->stride[0],   1,      nullptr, w->stride[0],
+               w->stride[1], data(dx),    dx->stride[0], false,    accumulate != 0, nullptr};
+  set_weight(&g, w, 0);
   multiply(s, &g, 1);
   return SFX_OK;
 }

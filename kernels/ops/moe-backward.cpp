@@ -49,7 +49,9 @@ int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor*
                      const sfx_tensor* down, const sfx_tensor* down_bias, float limit, const void* saved,
                      sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up, sfx_tensor* dgate_up_bias, sfx_tensor* ddown,
                      sfx_tensor* ddown_bias) {
-  SFX_CHECK_F32(dy, x, gate_up, gate_up_bias, down, down_bias, dx, dgate_up, dgate_up_bias, ddown, ddown_bias);
+  SFX_CHECK_F32(dy, x, gate_up_bias, down_bias, dx, dgate_up, dgate_up_bias, ddown, ddown_bias);
+  SFX_CHECK_WEIGHT(gate_up);
+  SFX_CHECK_WEIGHT(down);
   SFX_CHECK(unit_last(dy) && unit_last(x) && unit_last(dx) && unit_last(dgate_up) && unit_last(ddown),
             "moe: rows must be contiguous");
   SFX_CHECK(saved != nullptr, "moe: the backward needs what the forward saved");
@@ -74,37 +76,11 @@ int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor*
       dy_bias[p] = sum_lanes(dot);
     }
   };
-  const auto through_down = [&](int64_t e, int64_t begin, int64_t end) -> Product {
-    return {end - begin,
-            I,
-            h,
-            dys + begin * h,
-            h,
-            1,
-            data(down) + e * down->stride[0],
-            down->stride[2],
-            down->stride[1],
-            dh + begin * I,
-            I,
-            false,
-            false,
-            nullptr};
+  const auto through_down = [&](int64_t e, int64_t begin, int64_t end) {
+    return expert_product(end - begin, dys + begin * h, down, e, true, dh + begin * I, nullptr);
   };
-  const auto through_up = [&](int64_t e, int64_t begin, int64_t end) -> Product {
-    return {end - begin,
-            h,
-            2 * I,
-            dgu + begin * 2 * I,
-            2 * I,
-            1,
-            data(gate_up) + e * gate_up->stride[0],
-            gate_up->stride[2],
-            gate_up->stride[1],
-            dxs + begin * h,
-            h,
-            false,
-            false,
-            nullptr};
+  const auto through_up = [&](int64_t e, int64_t begin, int64_t end) {
+    return expert_product(end - begin, dgu + begin * 2 * I, gate_up, e, true, dxs + begin * h, nullptr);
   };
   Product* const products = op.take<Product>(2 * experts);
   const Pieces pieces = cut_pieces(op, stream, r, experts, 6 * I + 3 * h);
@@ -181,16 +157,17 @@ int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor*
     if (dgate_up_bias)
       add_column_sums(stream, dgu + p * 2 * I, 2 * I, rows_e, 2 * I,
                       data(dgate_up_bias) + e * dgate_up_bias->stride[0]);
-    if (ddown_bias) {
+  }
+  if (ddown_bias)
+    parallel(stream, experts, [&](int64_t e, int32_t) {
       float* const sum = data(ddown_bias) + e * ddown_bias->stride[0];
       for (int64_t j = 0; j < h; j += 16) {
         v16 acc = load_part(sum + j, h - j);
-        for (int64_t i = p; i < p + rows_e; i++)
+        for (int64_t i = r.first[e]; i < r.first[e + 1]; i++)
           acc = fma(set1(weight[r.order[i]]), load_part(dys + i * h + j, h - j), acc);
         store_part(sum + j, acc, h - j);
       }
-    }
-  }
+    });
   return SFX_OK;
 }
 

@@ -77,7 +77,9 @@ void swiglu(const float* gate_up, int64_t begin, int64_t end, int64_t I, float l
 int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* index, const float* weight, int32_t top_k,
                     const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,
                     const sfx_tensor* down_bias, float limit, sfx_tensor* y, void* saved) {
-  SFX_CHECK_F32(x, gate_up, gate_up_bias, down, down_bias, y);
+  SFX_CHECK_F32(x, gate_up_bias, down_bias, y);
+  SFX_CHECK_WEIGHT(gate_up);
+  SFX_CHECK_WEIGHT(down);
   SFX_CHECK(unit_last(x) && unit_last(y), "moe: rows must be contiguous");
   const Operation op(stream);
   const int64_t n = x->shape[0], h = x->shape[1], experts = gate_up->shape[0], I = down->shape[1];
@@ -87,37 +89,11 @@ int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* inde
   SFX_CHECK(r.valid, "moe: an expert index lies outside 0..E-1");
   float *const xs = op.floats(r.pairs * h), *const act = op.floats(r.pairs * I), *const ys = op.floats(r.pairs * h);
   float* const gu = saved ? static_cast<float*>(saved) : op.floats(r.pairs * 2 * I);
-  const auto up = [&](int64_t e, int64_t begin, int64_t end) -> Product {
-    return {end - begin,
-            2 * I,
-            h,
-            xs + begin * h,
-            h,
-            1,
-            data(gate_up) + e * gate_up->stride[0],
-            gate_up->stride[1],
-            gate_up->stride[2],
-            gu + begin * 2 * I,
-            2 * I,
-            false,
-            false,
-            gate_up_bias ? data(gate_up_bias) + e * gate_up_bias->stride[0] : nullptr};
+  const auto up = [&](int64_t e, int64_t begin, int64_t end) {
+    return expert_product(end - begin, xs + begin * h, gate_up, e, false, gu + begin * 2 * I, gate_up_bias);
   };
-  const auto back = [&](int64_t e, int64_t begin, int64_t end) -> Product {
-    return {end - begin,
-            h,
-            I,
-            act + begin * I,
-            I,
-            1,
-            data(down) + e * down->stride[0],
-            down->stride[1],
-            down->stride[2],
-            ys + begin * h,
-            h,
-            false,
-            false,
-            down_bias ? data(down_bias) + e * down_bias->stride[0] : nullptr};
+  const auto back = [&](int64_t e, int64_t begin, int64_t end) {
+    return expert_product(end - begin, act + begin * I, down, e, false, ys + begin * h, down_bias);
   };
   const Pieces pieces = cut_pieces(op, stream, r, experts, 3 * I + 2 * h);
   if (pieces.worthwhile) {

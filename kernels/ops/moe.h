@@ -31,6 +31,29 @@ void gather_rows(const sfx_tensor* x, const Routing&, int32_t top_k, int64_t beg
 void gather_rows(sfx_stream*, const sfx_tensor* x, const Routing&, int32_t top_k, float* to);
 void swiglu(const float* gate_up, int64_t begin, int64_t end, int64_t I, float limit, float* act);
 
+// c[rows, out] = a[rows, in] w[expert] + bias, where w is [E, in, out]; transposed: c[rows, in] = a[rows, out]
+// w[expert]^T.
+SFX_INLINE Product expert_product(int64_t rows, const float* a, const sfx_tensor* w, int64_t expert, bool transposed,
+                                  float* c, const sfx_tensor* bias) {
+  const int64_t k = w->shape[transposed ? 2 : 1], n = w->shape[transposed ? 1 : 2];
+  Product g = {rows,
+               n,
+               k,
+               a,
+               k,
+               1,
+               nullptr,
+               w->stride[transposed ? 2 : 1],
+               w->stride[transposed ? 1 : 2],
+               c,
+               n,
+               false,
+               false,
+               bias ? data(bias) + expert * bias->stride[0] : nullptr};
+  set_weight(&g, w, expert * w->stride[0]);
+  return g;
+}
+
 // The first `left` (at most 16) interleaved (gate, up) pairs.
 SFX_INLINE void load_pairs(const float* p, int64_t left, v16* gate, v16* up) {
   const v16 a = load_part(p, 2 * left), b = left > 8 ? load_part(p + 16, 2 * left - 16) : zero();

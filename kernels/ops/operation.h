@@ -83,6 +83,12 @@ SFX_INLINE bool unit_last(const sfx_tensor* t) {
     for (const sfx_tensor* tensor_ : tensors_)                                                                       \
       if (!is_f32(tensor_)) return sfx::fail(SFX_UNSUPPORTED, "the CPU backend computes in float32; convert first"); \
   } while (0)
+// Weights that products read: float32, or bf16 that is widened on the way.
+#define SFX_CHECK_WEIGHT(tensor)                                            \
+  do {                                                                      \
+    if ((tensor)->dtype != SFX_F32 && (tensor)->dtype != SFX_BF16)          \
+      return sfx::fail(SFX_UNSUPPORTED, "weights must be float32 or bf16"); \
+  } while (0)
 #define SFX_CHECK(condition, message)                              \
   do {                                                             \
     if (!(condition)) return sfx::fail(SFX_BAD_ARGUMENT, message); \

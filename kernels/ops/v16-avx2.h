@@ -16,6 +16,13 @@ SFX_INLINE __m256i lanes_below(int n) {  // all ones in the first n of 8 lanes
 
 SFX_INLINE v16 set1(float a) { return {_mm256_set1_ps(a), _mm256_set1_ps(a)}; }
 SFX_INLINE v16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+SFX_INLINE v16 load_bf16(const uint16_t* p) {
+  const auto half = [](const uint16_t* from) {
+    const __m128i bits = _mm_loadu_si128((const __m128i*)from);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  };
+  return {half(p), half(p + 8)};
+}
 SFX_INLINE void store(float* p, v16 v) {
   _mm256_storeu_ps(p, v.lo);
   _mm256_storeu_ps(p + 8, v.hi);

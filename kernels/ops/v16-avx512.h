@@ -12,6 +12,10 @@ struct m16 {
 
 SFX_INLINE v16 set1(float a) { return {_mm512_set1_ps(a)}; }
 SFX_INLINE v16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+SFX_INLINE v16 load_bf16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256((const __m256i*)p);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
 SFX_INLINE void store(float* p, v16 v) { _mm512_storeu_ps(p, v.x); }
 SFX_INLINE v16 load_n(const float* p, int n) { return {_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p)}; }
 SFX_INLINE void store_n(float* p, v16 v, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v.x); }

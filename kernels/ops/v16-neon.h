@@ -21,6 +21,11 @@ SFX_INLINE v16 load(const float* p) {
   SFX_QUADS r.x[i] = vld1q_f32(p + 4 * i);
   return r;
 }
+SFX_INLINE v16 load_bf16(const uint16_t* p) {
+  v16 r;
+  SFX_QUADS r.x[i] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16));
+  return r;
+}
 SFX_INLINE void store(float* p, v16 v) { SFX_QUADS vst1q_f32(p + 4 * i, v.x[i]); }
 SFX_INLINE v16 load_n(const float* p, int n) {
   float lanes[16] = {};

@@ -20,6 +20,13 @@ SFX_INLINE v16 load(const float* p) {
   memcpy(r.x, p, sizeof r.x);
   return r;
 }
+SFX_INLINE v16 load_bf16(const uint16_t* p) {
+  uint32_t bits[16];
+  for (int i = 0; i < 16; i++) bits[i] = (uint32_t)p[i] << 16;
+  v16 r;
+  memcpy(r.x, bits, sizeof r.x);
+  return r;
+}
 SFX_INLINE void store(float* p, v16 v) { memcpy(p, v.x, sizeof v.x); }
 SFX_INLINE v16 load_n(const float* p, int n) {
   v16 r = set1(0.0f);

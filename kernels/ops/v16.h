@@ -24,6 +24,12 @@ namespace SFX_NS {
 SFX_INLINE v16 zero() { return set1(0.0f); }
 SFX_INLINE v16 negate(v16 a) { return sub(set1(-0.0f), a); }
 SFX_INLINE v16 load_part(const float* p, int64_t n) { return n >= 16 ? load(p) : load_n(p, (int)n); }
+SFX_INLINE v16 load_bf16_part(const uint16_t* p, int64_t n) {
+  if (n >= 16) return load_bf16(p);
+  uint16_t lanes[16] = {};
+  for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+  return load_bf16(lanes);
+}
 SFX_INLINE void store_part(float* p, v16 v, int64_t n) {
   if (n >= 16)
     store(p, v);

@@ -64,8 +64,10 @@ SFX_INLINE float log_sum(const UnitSum& t) { return t.m + log1(t.l); }
 // logits[rows, ldl] = hidden w^T over ids [v0, v0 + count), unscaled.
 SFX_INLINE Product logits_product(const float* hidden, int64_t rows, int64_t row, const sfx_tensor* w, int64_t v0,
                                   int64_t count, float* logits, int64_t stride) {
-  return {rows,         count,        w->shape[1], hidden, row,   1,     data(w) + v0 * w->stride[0],
-          w->stride[1], w->stride[0], logits,      stride, false, false, nullptr};
+  Product g = {rows,         count,        w->shape[1], hidden, row,   1,     nullptr,
+               w->stride[1], w->stride[0], logits,      stride, false, false, nullptr};
+  set_weight(&g, w, v0 * w->stride[0]);
+  return g;
 }
 
 // Statistics of one scaled row, unit by unit into `units` when given, and folded.

@@ -78,9 +78,43 @@ void splits() {
   });
 }
 
+// Weights in bf16 give the bits of the same weights widened beforehand.
+void half_weights(int64_t n, int64_t in, int64_t out, bool transposed) {
+  section("linear bf16 n=" + std::to_string(n) + " in=" + std::to_string(in) + (transposed ? " T" : ""));
+  Random r((uint64_t)(n + in));
+  const Floats x = r.normals(n * in), dy = r.normals(n * out), b = r.normals(out);
+  std::vector<uint16_t> half((size_t)(in * out));
+  Floats wide(half.size());
+  for (size_t i = 0; i < half.size(); i++) {
+    half[i] = (uint16_t)(r.next() & 0x807f) | (uint16_t)((112 + r.below(16)) << 7);
+    const uint32_t bits = (uint32_t)half[i] << 16;
+    std::memcpy(&wide[i], &bits, 4);
+  }
+  everywhere([&](const sfx_backend& k, sfx_stream* s) {
+    Floats results[2];
+    for (int stored = 0; stored < 2; stored++) {
+      Floats y = poison(n * out), dx = poison(n * in);
+      sfx_tensor tw = weight(wide, out, in, transposed);
+      if (stored == 1) tw.data = half.data(), tw.dtype = SFX_BF16;
+      const sfx_tensor tx = tensor(x, {n, in}), tdy = tensor(dy, {n, out}), tb = tensor(b, {out});
+      sfx_tensor ty = tensor(y, {n, out}), tdx = tensor(dx, {n, in});
+      ok(k.linear_forward(s, &tx, &tw, &tb, 0, &ty), k);
+      ok(k.linear_backward_input(s, &tdy, &tw, 0, &tdx), k);
+      results[stored] = joined({&y, &dx});
+    }
+    check(same_bits(results[0], results[1]), "bf16 differs: " + first_difference(results[0], results[1]));
+    return results[1];
+  });
+}
+
 }  // namespace
 
 void test_linear() {
+  for (int64_t n : {1, 2, 5, 33, 64, 70})
+    for (bool transposed : {false, true}) {
+      half_weights(n, 530, 45, transposed);
+      half_weights(n, 31, 200, transposed);
+    }
   for (int64_t n : {0, 1, 2, 7, 13, 64})
     for (bool transposed : {false, true}) {
       one(n, 48, 40, transposed, true, false);
