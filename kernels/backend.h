@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SFX_BACKEND_VERSION 2
+#define SFX_BACKEND_VERSION 3
 
 typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
 
@@ -64,12 +64,24 @@ typedef struct {
   int64_t kv_heads;  // K
 } sfx_paged;
 
+// Changes the logit z of a token for the draw alone: z += before; z = z > 0 ? z / factor : z * factor; z += after.
+typedef struct {
+  int32_t token;
+  float before, factor, after;
+} sfx_logit_edit;
+
 typedef struct {
   float temperature;  // 0 = greedy
   int32_t top_k;      // <= 0: all
   float top_p;        // >= 1: all
   uint32_t key[4];    // run seed, task, sample, turn
   uint32_t position;  // position of the token being drawn
+  float min_p;        // <= 0: all; else tokens with a probability of at least min_p times the largest; before top_k
+  int64_t edits;      // how many
+  const sfx_logit_edit* edit;  // one a token; the log-probabilities are of the logits before
+  int32_t alternatives;  // the most likely tokens wanted, at most the vocabulary; descending, ties to the lower id
+  int32_t* alternative;  // [alternatives]
+  float* alternative_logprob;
 } sfx_sample_options;
 
 typedef struct {
@@ -137,6 +149,8 @@ typedef struct sfx_backend {
   // logits[n,E] -> index[n,k] (descending logit; ties to the lower id), weight[n,k] = softmax over the chosen;
   // backward: dlogits[n,E] overwritten (zero for the experts not chosen)
   int32_t (*router_forward)(sfx_stream*, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight);
+  // The same where index[r,0] < 0; else the experts of row r are given, and only their weights are computed.
+  int32_t (*router_replay)(sfx_stream*, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight);
   int32_t (*router_backward)(sfx_stream*, const float* dweight, const int32_t* index, const float* weight,
                              int32_t top_k, sfx_tensor* dlogits);
 

@@ -1,7 +1,14 @@
 // The engine: generation with continuous batching, packed forward and backward, and the optimiser, over one WeightStore. All work runs on
 // native threads; promises settle on the loop.
 import { awaitNative, callNative, SinkflexError } from './errors.ts';
-import type { DrawnToken, EngineOptions, GenerateRequest, GenerateResult } from './generation.ts';
+import {
+  type DrawnToken,
+  type EngineOptions,
+  type GenerateRequest,
+  type GenerateResult,
+  type NativeRequest,
+  nativeRequest,
+} from './generation.ts';
 import { toNative } from './model-config.ts';
 import { addon } from './native.ts';
 import { optimizerHeader, readOptimizerOffsets } from './optimizer-state.ts';
@@ -81,18 +88,19 @@ export interface EngineStats {
 }
 
 interface NativeEngine {
-  generate(
-    slot: number,
-    tokens: Int32Array,
-    maxNewTokens: number,
-    stopTokens: Int32Array,
-    temperature: number,
-    topK: number,
-    topP: number,
-    key: Float64Array,
-    streamed: boolean,
-  ): Promise<GenerateResult>;
-  onTokens(listener: (slots: Int32Array, tokens: Int32Array, logprobs: Float32Array, versions: Int32Array) => void): void;
+  generate(slot: number, request: NativeRequest, streamed: boolean): Promise<GenerateResult>;
+  onTokens(
+    listener: (
+      slots: Int32Array,
+      tokens: Int32Array,
+      logprobs: Float32Array,
+      versions: Int32Array,
+      counts?: Int32Array,
+      topTokens?: Int32Array,
+      topLogprobs?: Float32Array,
+    ) => void,
+  ): void;
+  tokenBytes(bytes: Uint8Array, offsets: Int32Array): void;
   resetSequence(slot: number): void;
   abortSequence(slot: number): void;
   freeze(frozen: boolean): void;
@@ -151,6 +159,7 @@ export class Engine {
           maxNumBatchedTokens: o.maxNumBatchedTokens ?? maxSequences + 256,
           cacheTokens: o.cacheTokens ?? maxSequences * Math.ceil(maxSequenceTokens / 64) * 64,
           prefixCaching,
+          recordExperts: o.recordExperts ?? false,
           cacheOnUpdate,
         }),
     );
@@ -185,20 +194,7 @@ export class Engine {
     if (open.busy) {
       throw new SinkflexError('SINKFLEX_SEQUENCE_BUSY', `sequence ${sequence} is generating already`, { details: { sequence } });
     }
-    const stops = Int32Array.from(r.stopTokens);
-    const result = callNative(() =>
-      this.#native.generate(
-        open.slot,
-        r.tokens,
-        r.maxNewTokens,
-        stops,
-        r.temperature,
-        r.topK ?? 0,
-        r.topP ?? 1,
-        Float64Array.from(r.key),
-        onToken !== undefined,
-      ),
-    );
+    const result = callNative(() => this.#native.generate(open.slot, nativeRequest(r), onToken !== undefined));
     open.busy = true;
     let failure: { error: unknown } | undefined;
     if (onToken !== undefined) {
@@ -224,14 +220,29 @@ export class Engine {
     }
   }
 
+  /** What each token says, for stopStrings: token i is bytes [offsets[i], offsets[i + 1]); tokens that say nothing have none. Copied. */
+  setTokenBytes(table: { bytes: Uint8Array; offsets: Int32Array }): void {
+    if (this.#disposed) throw disposed();
+    callNative(() => this.#native.tokenBytes(table.bytes, table.offsets));
+  }
+
   #listen(): void {
     if (this.#listening) return;
     this.#listening = true;
     // Not `this`: the engine's native half holds the function, and would keep an engine that nobody refers to.
     const listeners = this.#listeners;
-    this.#native.onTokens((slots, tokens, logprobs, versions) => {
-      for (let i = 0; i < slots.length; i++)
-        listeners.get(slots[i]!)?.({ token: tokens[i]!, logprob: logprobs[i]!, version: versions[i]! });
+    this.#native.onTokens((slots, tokens, logprobs, versions, counts, topTokens, topLogprobs) => {
+      let from = 0;
+      for (let i = 0; i < slots.length; i++) {
+        const drawn: DrawnToken = { token: tokens[i]!, logprob: logprobs[i]!, version: versions[i]! };
+        if (counts !== undefined && counts[i]! > 0) {
+          const end = from + counts[i]!;
+          drawn.topTokens = topTokens!.subarray(from, end);
+          drawn.topLogprobs = topLogprobs!.subarray(from, end);
+          from = end;
+        }
+        listeners.get(slots[i]!)?.(drawn);
+      }
     });
   }
 

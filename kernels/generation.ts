@@ -18,8 +18,24 @@ export interface GenerateRequest {
   temperature: number;
   /** 0 or absent: all. */
   topK?: number;
-  /** 1 or absent: all. */
+  /** 1 or absent: all. Of what topK leaves, the most likely tokens that together have this share. */
   topP?: number;
+  /** 0 or absent: all. Tokens with at least this part of the largest probability; applied before topK and topP. */
+  minP?: number;
+  /** Text that ends the turn, as bytes, wherever tokens begin and end; the token that completes it is part of the result. Needs setTokenBytes. */
+  stopStrings?: readonly Uint8Array[];
+  /** No stop token before so many were drawn. Default 0. */
+  minTokens?: number;
+  /** Added to the logits of these tokens for the draw. Like the penalties it changes what is drawn and not the log-probabilities. */
+  logitBias?: ReadonlyMap<number, number>;
+  /** Taken once from the logit of a token that this turn has drawn. Default 0. */
+  presencePenalty?: number;
+  /** Taken for each time that this turn has drawn the token. Default 0. */
+  frequencyPenalty?: number;
+  /** Divides a positive logit, and multiplies a negative one, of every token of the sequence. Default 1. */
+  repetitionPenalty?: number;
+  /** The most likely tokens to report beside each one drawn. Default 0. */
+  topLogprobs?: number;
   /** Keys of the counter-based generator, uint32 each: run seed, task, sample, turn. The engine adds the position. */
   key: readonly [number, number, number, number];
 }
@@ -35,6 +51,17 @@ export interface GenerateResult {
   lineage: number;
   /** Of the request's tokens, how many another sequence had read already under the same weights: they cost nothing. */
   cachedTokens: number;
+  /** [n, topLogprobs], by decreasing probability, ties to the lower id; of the same distribution as logprobs. */
+  topTokens?: Int32Array;
+  topLogprobs?: Float32Array;
+  /**
+   * Where recordExperts is set, [tokens read, layers, experts a token] by decreasing weight: the expert choices for the tokens that this turn
+   * read, its own draws too except the last. Turn after turn they make up all tokens of the sequence but the last. The largest value (255 of
+   * bytes) stands for unknown. Bytes up to 254 experts.
+   */
+  experts?: Uint8Array | Uint16Array;
+  /** Which of stopStrings ended the turn. */
+  stopString?: number;
   /** context: the sequence has reached maxSequenceTokens, or the request did not fit (then no token was read or drawn). */
   stopReason: 'stop' | 'length' | 'context' | 'aborted';
 }
@@ -44,6 +71,9 @@ export interface DrawnToken {
   token: number;
   logprob: number;
   version: number;
+  /** Where topLogprobs was asked for. */
+  topTokens?: Int32Array;
+  topLogprobs?: Float32Array;
 }
 
 export interface EngineOptions {
@@ -66,6 +96,53 @@ export interface EngineOptions {
   cacheTokens?: number;
   /** Tokens that another sequence has read under the same weights are not read again. Default true. */
   prefixCaching?: boolean;
+  /** Results carry the expert choices of what was read, for routing replay (ForwardOptions.experts). Default false. */
+  recordExperts?: boolean;
   /** Default 'kept'. */
   cacheOnUpdate?: CacheOnUpdate;
+}
+
+/** A request as the native half reads it: every field there. */
+export interface NativeRequest {
+  tokens: Int32Array;
+  maxNewTokens: number;
+  stopTokens: Int32Array;
+  stopStrings: readonly Uint8Array[];
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  minTokens: number;
+  biasTokens: Int32Array;
+  bias: Float32Array;
+  presencePenalty: number;
+  frequencyPenalty: number;
+  repetitionPenalty: number;
+  topLogprobs: number;
+  key: Float64Array;
+}
+
+const NO_TOKENS = new Int32Array(0);
+const NO_BIAS = new Float32Array(0);
+const NO_STRINGS: readonly Uint8Array[] = [];
+
+export function nativeRequest(r: GenerateRequest): NativeRequest {
+  return {
+    tokens: r.tokens,
+    maxNewTokens: r.maxNewTokens,
+    stopTokens: Int32Array.from(r.stopTokens),
+    stopStrings: r.stopStrings ?? NO_STRINGS,
+    temperature: r.temperature,
+    topK: r.topK ?? 0,
+    topP: r.topP ?? 1,
+    minP: r.minP ?? 0,
+    minTokens: r.minTokens ?? 0,
+    biasTokens: r.logitBias === undefined ? NO_TOKENS : Int32Array.from(r.logitBias.keys()),
+    bias: r.logitBias === undefined ? NO_BIAS : Float32Array.from(r.logitBias.values()),
+    presencePenalty: r.presencePenalty ?? 0,
+    frequencyPenalty: r.frequencyPenalty ?? 0,
+    repetitionPenalty: r.repetitionPenalty ?? 1,
+    topLogprobs: r.topLogprobs ?? 0,
+    key: Float64Array.from(r.key),
+  };
 }

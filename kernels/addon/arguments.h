@@ -62,6 +62,10 @@ inline napi_typedarray_type array_type<int32_t>() {
   return napi_int32_array;
 }
 template <>
+inline napi_typedarray_type array_type<uint16_t>() {
+  return napi_uint16_array;
+}
+template <>
 inline napi_typedarray_type array_type<uint8_t>() {
   return napi_uint8_array;
 }

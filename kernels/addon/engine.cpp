@@ -96,6 +96,7 @@ Napi::Function EngineWrap::Define(Napi::Env env) {
                          InstanceMethod<&EngineWrap::ResetSequence>("resetSequence"),
                          InstanceMethod<&EngineWrap::AbortSequence>("abortSequence"),
                          InstanceMethod<&EngineWrap::OnTokens>("onTokens"),
+                         InstanceMethod<&EngineWrap::TokenBytesTable>("tokenBytes"),
                          InstanceMethod<&EngineWrap::Freeze>("freeze"),
                          InstanceMethod<&EngineWrap::Forward>("forward"),
                          InstanceMethod<&EngineWrap::Backward>("backward"),
@@ -137,6 +138,7 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
         integer_of(options.Get("cacheTokens"), "cacheTokens", sequence_pages * page, int64_t{1} << 36);
     scheduler_options_.cache_pages = cache_tokens / page;
     scheduler_options_.share_prefixes = boolean_of(options.Get("prefixCaching"), "prefixCaching");
+    scheduler_options_.record_experts = boolean_of(options.Get("recordExperts"), "recordExperts");
     const std::string update = string_of(options.Get("cacheOnUpdate"), "cacheOnUpdate");
     if (update == "recomputed")
       scheduler_options_.on_update = CacheUpdate::kRecomputed;

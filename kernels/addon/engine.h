@@ -35,6 +35,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   void ResetSequence(const Napi::CallbackInfo& info);
   void AbortSequence(const Napi::CallbackInfo& info);
   void OnTokens(const Napi::CallbackInfo& info);
+  void TokenBytesTable(const Napi::CallbackInfo& info);
   void Freeze(const Napi::CallbackInfo& info);
   void TellTokens(Napi::Env env, const std::vector<Drawn>& drawn);
   void SettleGenerations(Napi::Env env);
@@ -89,6 +90,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   std::unordered_map<uint64_t, Pending> pending_;
   uint64_t next_ticket_ = 1;
   int64_t open_tasks_ = 0;
+  std::shared_ptr<const TokenBytes> token_bytes_;
   Napi::FunctionReference listener_;  // of streamed tokens; must not throw
   bool held_ = false, disposed_ = false, torn_down_ = false;
   napi_threadsafe_function announcer_ = nullptr;

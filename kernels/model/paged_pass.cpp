@@ -1,5 +1,6 @@
 #include "paged_pass.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -8,7 +9,7 @@ namespace sinkflex {
 #define CALL(op, ...) check(b, b->op(stream_, __VA_ARGS__), #op)
 
 PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& c, int64_t max_rows,
-                     int64_t max_sequences, int64_t max_tokens, int64_t pages)
+                     int64_t max_sequences, int64_t max_tokens, int64_t pages, bool record_experts)
     : backend_(backend),
       stream_(stream),
       config_(c),
@@ -43,6 +44,10 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
     logprob_ = a.take<float>(n);
   });
   cache_ = Block(backend, 2 * c.layers * pages_ * kPageTokens * c.kv_width() * static_cast<int64_t>(sizeof(float)));
+  if (record_experts && c.experts > 0) {
+    experts_.resize(static_cast<size_t>(pages_ * kPageTokens * c.layers * c.top_k), kUnknownExpert);
+    chosen_.resize(static_cast<size_t>(n * c.top_k));
+  }
   const int64_t positions = max_pages_ * kPageTokens;
   tables_ = Block(backend, 2 * positions * half * static_cast<int64_t>(sizeof(float)));
   cosine_ = view(tables_.floats(), {positions, half});
@@ -57,6 +62,21 @@ void PagedPass::copy_page(int32_t from, int32_t to) {
   for (int64_t part = 0; part < 2 * config_.layers; ++part) {  // keys and values of each layer
     float* const base = cache_.floats() + part * pages_ * floats;
     CALL(copy, base + to * floats, base + from * floats, bytes);
+  }
+  if (experts_.empty()) return;
+  const int64_t each = kPageTokens * config_.layers * config_.top_k;
+  std::copy_n(experts_.begin() + from * each, each, experts_.begin() + to * each);
+}
+
+void PagedPass::record(int64_t layer) {
+  const sfx_backend* b = backend_;
+  const int64_t k = config_.top_k;
+  CALL(copy, chosen_.data(), expert_index_, rows_ * k * static_cast<int64_t>(sizeof(int32_t)));
+  for (int64_t r = 0; r < rows_; ++r) {
+    const int64_t page = page_table_[sequence_[r] * max_pages_ + position_[r] / kPageTokens];
+    const int64_t to = ((page * kPageTokens + position_[r] % kPageTokens) * config_.layers + layer) * k;
+    for (int64_t j = 0; j < k; ++j)
+      experts_[static_cast<size_t>(to + j)] = static_cast<uint16_t>(chosen_[static_cast<size_t>(r * k + j)]);
   }
 }
 
@@ -102,7 +122,7 @@ void PagedPass::run(const Weights& weights) {
     CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &x);
 
     CALL(rms_norm_forward, &x, &w.post_norm, c.eps, &normed, rstd_);
-    mlp(w, &normed, &x);
+    mlp(l, w, &normed, &x);
   }
   if (draws_ > 0) {
     const int64_t row_bytes = h * static_cast<int64_t>(sizeof(float));
@@ -116,7 +136,7 @@ void PagedPass::run(const Weights& weights) {
   check(b, b->synchronize(stream_), "synchronize");
 }
 
-void PagedPass::mlp(const LayerWeights& w, const sfx_tensor* normed, sfx_tensor* x) {
+void PagedPass::mlp(int64_t layer, const LayerWeights& w, const sfx_tensor* normed, sfx_tensor* x) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
   if (c.dense()) {
@@ -132,6 +152,7 @@ void PagedPass::mlp(const LayerWeights& w, const sfx_tensor* normed, sfx_tensor*
   sfx_tensor logits = view(router_logits_, {rows_, c.experts});
   CALL(linear_forward, normed, &w.router, optional(w.router_bias), 0, &logits);
   CALL(router_forward, &logits, top_k, expert_index_, expert_weight_);
+  if (!experts_.empty()) record(layer);
   CALL(moe_forward, normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
        c.swiglu_limit, x, nullptr);
 }

@@ -18,7 +18,7 @@ class PagedPass {
 
   // `pages` pages of each layer are reserved here; which sequence has which is the caller's business.
   PagedPass(const sfx_backend* backend, sfx_stream* stream, const Config& config, int64_t max_rows,
-            int64_t max_sequences, int64_t max_tokens, int64_t pages);
+            int64_t max_sequences, int64_t max_tokens, int64_t pages, bool record_experts);
 
   // Tokens [64 index, 64 (index + 1)) of a sequence lie in `page`.
   void set_page(int32_t sequence, int64_t index, int32_t page) { page_table_[sequence * max_pages_ + index] = page; }
@@ -42,6 +42,12 @@ class PagedPass {
   }
   void run(const Weights& weights);
 
+  // The experts of a token, [layers, top_k], by decreasing weight; where they are recorded.
+  static constexpr uint16_t kUnknownExpert = 0xffff;
+  const uint16_t* experts(int32_t page, int64_t token) const {
+    return experts_.data() + static_cast<size_t>((page * kPageTokens + token) * config_.layers * config_.top_k);
+  }
+
   int64_t rows() const { return rows_; }
   int64_t max_rows() const { return max_rows_; }
   int32_t token(int64_t draw) const { return token_[draw]; }
@@ -51,7 +57,8 @@ class PagedPass {
 
  private:
   // The part of a layer after attention: adds into `x`.
-  void mlp(const LayerWeights& weights, const sfx_tensor* normed, sfx_tensor* x);
+  void mlp(int64_t layer, const LayerWeights& weights, const sfx_tensor* normed, sfx_tensor* x);
+  void record(int64_t layer);  // the experts that its router has chosen
 
   const sfx_backend* backend_;
   sfx_stream* stream_;
@@ -64,6 +71,8 @@ class PagedPass {
   float *x_, *normed_, *rstd_, *q_, *k_, *v_, *attention_, *router_logits_, *expert_weight_, *drawn_, *logprob_;
   float *q_raw_, *k_raw_, *gate_, *up_, *act_;
   std::vector<sfx_sample_options> options_;
+  std::vector<uint16_t> experts_;  // [pages, kPageTokens, layers, top_k], or nothing
+  std::vector<int32_t> chosen_;    // of one layer, on the host
 };
 
 }  // namespace sinkflex

@@ -146,12 +146,14 @@ void Scheduler::begin(std::unique_ptr<Generation> g) {
     return;
   }
   g->known = static_cast<int64_t>(s.ids.size());
+  g->begun = std::max<int64_t>(g->known - 1, 0);  // the last one was drawn, not read
   s.ids.insert(s.ids.end(), g->input.begin(), g->input.end());
   const int64_t room = options_.max_sequence_tokens - static_cast<int64_t>(s.ids.size());
   const size_t most = static_cast<size_t>(std::min<int64_t>(g->max_new_tokens, room));
   g->tokens.reserve(most);
   g->versions.reserve(most);
   g->logprobs.reserve(most);
+  g->rules.begin(s.ids, g->stop_tokens);
   counters.prefix_queries += static_cast<int64_t>(s.ids.size()) - s.length;
   s.active = g.get();
   active_.push_back(std::move(g));
@@ -162,7 +164,7 @@ void Scheduler::step() {
   if (!pass_) {
     stream_ = backend_->stream_create(options_.threads);
     pass_ = std::make_unique<PagedPass>(backend_, stream_, config_, options_.step_rows, options_.max_sequences,
-                                        options_.max_sequence_tokens, options_.cache_pages);
+                                        options_.max_sequence_tokens, options_.cache_pages, options_.record_experts);
     reader_.emplace(segment_);
     active_.reserve(static_cast<size_t>(options_.max_sequences));
     counters.cache_bytes = pass_->cache_bytes();
@@ -220,10 +222,18 @@ void Scheduler::collect() {
     g.versions.push_back(static_cast<int32_t>(version_->version));
     g.logprobs.push_back(pass_->logprob(g.draw));
     s.ids.push_back(token);
+    g.rules.drawn(token);
     ++counters.generated;
     if (g.streamed)
-      drawn_.push_back({g.sequence, token, static_cast<int32_t>(version_->version), pass_->logprob(g.draw)});
+      drawn_.push_back({g.sequence,
+                        token,
+                        static_cast<int32_t>(version_->version),
+                        pass_->logprob(g.draw),
+                        {g.alternatives.end() - g.sample.alternatives, g.alternatives.end()},
+                        {g.alternative_logprobs.end() - g.sample.alternatives, g.alternative_logprobs.end()}});
     if (std::find(g.stop_tokens.begin(), g.stop_tokens.end(), token) != g.stop_tokens.end()) {
+      finish(i, StopReason::kStop);
+    } else if ((g.stop_string = g.stops.push(token)) >= 0) {
       finish(i, StopReason::kStop);
     } else if (static_cast<int32_t>(g.tokens.size()) >= g.max_new_tokens) {
       finish(i, StopReason::kLength);
@@ -243,6 +253,7 @@ void Scheduler::finish(size_t index, StopReason reason) {
   s.active = nullptr;
   s.used = step_;
   if (!s.broken) {
+    gather_experts(*g, s);
     if (!s.pure && options_.on_update == CacheUpdate::kDropped) drop_pages(s);
     enter_pages(s, s.length, true);
   }

@@ -23,7 +23,9 @@
 #include <vector>
 
 #include "../memory/versioned_segment.h"
+#include "logit_rules.h"
 #include "paged_pass.h"
+#include "stop_strings.h"
 
 namespace sinkflex {
 
@@ -35,20 +37,27 @@ struct Generation {
   std::vector<int32_t> input;  // appended to the cache first
   int32_t max_new_tokens = 0;
   std::vector<int32_t> stop_tokens;
-  sfx_sample_options sample{};  // position is set for each draw
-  uint64_t ticket = 0;          // the caller's
-  bool streamed = false;        // every token is announced when it is drawn
+  sfx_sample_options sample{};  // position, edits and where alternatives go are set for each draw
+  LogitRules rules;
+  StopStrings stops;
+  uint64_t ticket = 0;    // the caller's
+  bool streamed = false;  // every token is announced when it is drawn
 
   std::vector<int32_t> tokens, versions;
   std::vector<float> logprobs;
-  uint32_t lineage = 0;  // of the first token
-  int64_t cached = 0;    // tokens of the input that were found in the cache
+  std::vector<int32_t> alternatives;  // sample.alternatives a token
+  std::vector<float> alternative_logprobs;
+  std::vector<uint16_t> experts;  // [tokens read in the turn, layers, top_k], where they are recorded
+  int32_t stop_string = -1;       // which one ended it
+  uint32_t lineage = 0;           // of the first token
+  int64_t cached = 0;             // tokens of the input that were found in the cache
   StopReason reason = StopReason::kAborted;
   std::exception_ptr error;
 
  private:
   friend class Scheduler;
   int64_t draw = -1;    // draw index within the step under way
+  int64_t begun = 0;    // tokens of the sequence that earlier turns have read, or would have
   int64_t known = 0;    // tokens that were in the cache once: finding them again does not count as `cached`
   int64_t waited = -1;  // the length at which it waited for a page that another computes
 };
@@ -57,6 +66,8 @@ struct Generation {
 struct Drawn {
   int32_t sequence, token, version;
   float logprob;
+  std::vector<int32_t> alternatives;
+  std::vector<float> alternative_logprobs;
 };
 
 // What becomes of keys and values of older weights when new ones are taken. Kept: everything goes on over them.
@@ -69,6 +80,7 @@ struct SchedulerOptions {
   int64_t step_rows = 320;     // of one step, decoding and reading together
   int64_t cache_pages = 1024;  // at least those of one sequence
   bool share_prefixes = true;
+  bool record_experts = false;
   CacheUpdate on_update = CacheUpdate::kKept;
 };
 
@@ -131,6 +143,7 @@ class Scheduler {
   bool release_idle();
   void enter_pages(Sequence& s, int64_t from, bool end);
   void drop_pages(Sequence& s);
+  void gather_experts(Generation& g, const Sequence& s);
   void finish(size_t active_index, StopReason reason);
   void fail(size_t active_index, std::exception_ptr error);
   void announce_results();

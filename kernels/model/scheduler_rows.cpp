@@ -53,6 +53,15 @@ int64_t Scheduler::schedule_rows(Generation& g, size_t index, int64_t most) {
   g.known = std::max(g.known, s.length);
   if (take == unread) {
     g.sample.position = static_cast<uint32_t>(s.length);
+    g.sample.edits = static_cast<int64_t>(g.rules.edits().size());
+    g.sample.edit = g.rules.edits().data();
+    if (g.sample.alternatives > 0) {
+      const size_t at = g.alternatives.size(), more = static_cast<size_t>(g.sample.alternatives);
+      g.alternatives.resize(at + more);
+      g.alternative_logprobs.resize(at + more);
+      g.sample.alternative = g.alternatives.data() + at;
+      g.sample.alternative_logprob = g.alternative_logprobs.data() + at;
+    }
     g.draw = pass_->add_draw(g.sample);
   }
   enter_pages(s, from, take == unread && unread > 1);
@@ -156,6 +165,18 @@ void Scheduler::drop_pages(Sequence& s) {
   s.length = 0;
   s.node = PageCache::kRoot;
   s.pure = true;
+}
+
+// The experts that its tokens went to, from the first that this turn has read; those of a token that is not in the
+// cache are unknown.
+void Scheduler::gather_experts(Generation& g, const Sequence& s) {
+  if (!options_.record_experts || config_.experts == 0) return;
+  const size_t each = static_cast<size_t>(config_.layers * config_.top_k);
+  const int64_t end = static_cast<int64_t>(s.ids.size()) - 1;
+  g.experts.assign(static_cast<size_t>(std::max<int64_t>(end - g.begun, 0)) * each, PagedPass::kUnknownExpert);
+  for (int64_t t = g.begun; t < std::min(end, s.length); ++t)
+    std::copy_n(pass_->experts(s.pages[static_cast<size_t>(t / kPage)], t % kPage), each,
+                g.experts.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(t - g.begun) * each));
 }
 
 }  // namespace sinkflex

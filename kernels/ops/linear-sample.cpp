@@ -1,6 +1,6 @@
-// Draws one token a row from softmax(hidden w^T / T), restricted to top-k and top-p; the log-probability is that of the
-// whole distribution, computed by the same functions as linear_logprob_forward. Greedy rows (T = 0) take the lowest id
-// among the largest logits.
+// Draws one token a row from softmax(hidden w^T / T), restricted to min-p, top-k and top-p; the log-probability is that
+// of the whole distribution before any edit, computed by the same functions as linear_logprob_forward. Greedy rows (T =
+// 0) take the lowest id among the largest logits.
 #include "operators.h"
 #include "vocabulary.h"
 
@@ -20,6 +20,18 @@ int32_t lowest_of_largest(const float* z, int64_t vocabulary, const UnitSum* uni
   return (int32_t)v;
 }
 
+// `to` is `z`, whose logits are scaled by `inverse`, with the edits of a row.
+void edit(const float* z, int64_t vocabulary, const sfx_sample_options& o, float inverse, float* to) {
+  memcpy(to, z, (size_t)vocabulary * sizeof(float));
+  for (int64_t i = 0; i < o.edits; i++) {
+    const sfx_logit_edit& e = o.edit[i];
+    float& x = to[e.token];
+    x += e.before * inverse;
+    x = x > 0.0f ? x / e.factor : x * e.factor;
+    x += e.after * inverse;
+  }
+}
+
 }  // namespace
 
 int32_t linear_sample(sfx_stream* stream, const sfx_tensor* hidden, const sfx_tensor* w,
@@ -34,6 +46,9 @@ int32_t linear_sample(sfx_stream* stream, const sfx_tensor* hidden, const sfx_te
   float* const logits = op.floats(at_once * V);
   float* const weights = op.floats(team_size(stream) * V);
   int32_t* const order = op.take<int32_t>(team_size(stream) * V);
+  bool edited = false;
+  for (int64_t i = 0; i < n; i++) edited |= options[i].edits > 0;
+  float* const edits = edited ? op.floats(team_size(stream) * V) : nullptr;
   UnitSum* const sums = op.take<UnitSum>(team_size(stream) * units);
   for (int64_t begin = 0; begin < n; begin += at_once) {
     const int64_t rows = least(at_once, n - begin);
@@ -41,15 +56,30 @@ int32_t linear_sample(sfx_stream* stream, const sfx_tensor* hidden, const sfx_te
         logits_product(data(hidden) + begin * hidden->stride[0], rows, hidden->stride[0], w, 0, V, logits, V);
     multiply(stream, &g, 1);
     const auto draw = [&](int64_t i, int32_t thread) {
-      float *const z = logits + i * V, *const weight = weights + thread * V;
+      float *z = logits + i * V, *const weight = weights + thread * V;
       const sfx_sample_options& o = options[begin + i];
-      scale_logits(z, V, inverse_temperature(o.temperature));
+      const float inverse = inverse_temperature(o.temperature);
+      scale_logits(z, V, inverse);
       UnitSum* const unit = sums + thread * units;
-      const UnitSum total = sum_row(z, V, unit);
+      UnitSum total = sum_row(z, V, unit);
+      const float* const raw = z;
+      const float sum = log_sum(total);
+      if (o.alternatives > 0) {
+        sfx::pick_largest(raw, V, o.alternatives, order + thread * V);
+        for (int32_t a = 0; a < o.alternatives; a++) {
+          o.alternative[a] = order[thread * V + a];
+          o.alternative_logprob[a] = raw[o.alternative[a]] - sum;
+        }
+      }
+      if (o.edits > 0) {
+        edit(raw, V, o, inverse, edits + thread * V);
+        z = edits + thread * V;
+        total = sum_row(z, V, unit);
+      }
       int32_t t;
       if (!(o.temperature > 0.0f)) {
         t = lowest_of_largest(z, V, unit, total.m);
-      } else if ((o.top_k > 0 && o.top_k < V) || o.top_p < 1.0f) {
+      } else if ((o.top_k > 0 && o.top_k < V) || o.top_p < 1.0f || o.min_p > 0.0f) {
         weigh(z, V, total.m, weight);
         t = sfx::pick_restricted(z, weight, V, o, order + thread * V);
       } else {
@@ -66,7 +96,7 @@ int32_t linear_sample(sfx_stream* stream, const sfx_tensor* hidden, const sfx_te
         t = (int32_t)(v0 + sfx::pick_threshold(weight, count, left));
       }
       token[begin + i] = t;
-      if (logprob) logprob[begin + i] = z[t] - log_sum(total);
+      if (logprob) logprob[begin + i] = raw[t] - sum;
     };
     if (team_size(stream) == 1 || rows * V < 20000)
       for (int64_t i = 0; i < rows; i++) draw(i, 0);

@@ -31,6 +31,7 @@ int32_t kv_write(sfx_stream*, const sfx_tensor* k, const sfx_tensor* v, const sf
 int32_t attention_paged(sfx_stream*, const sfx_tensor* q, const float* sink, const sfx_paged*,
                         const sfx_attention_mask*, sfx_tensor* out);
 int32_t router_forward(sfx_stream*, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight);
+int32_t router_replay(sfx_stream*, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight);
 int32_t router_backward(sfx_stream*, const float* dweight, const int32_t* index, const float* weight, int32_t top_k,
                         sfx_tensor* dlogits);
 int64_t moe_saved_bytes(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k);

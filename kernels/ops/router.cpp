@@ -7,7 +7,9 @@
 
 namespace SFX_NS {
 
-int32_t router_forward(sfx_stream* s, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight) {
+namespace {
+
+int32_t route(sfx_stream* s, const sfx_tensor* logits, int32_t top_k, bool replay, int32_t* index, float* weight) {
   SFX_CHECK_F32(logits);
   const int64_t n = logits->shape[0], experts = logits->shape[1];
   SFX_CHECK(top_k >= 1 && top_k <= 16 && top_k <= experts,
@@ -19,15 +21,22 @@ int32_t router_forward(sfx_stream* s, const sfx_tensor* logits, int32_t top_k, i
       const float* row = data(logits) + r * logits->stride[0];
       int32_t* chosen = index + r * top_k;
       float values[16];
-      int32_t count = 0;
-      // Insertion keeps the best k; a later id enters only if strictly larger.
-      for (int64_t e = 0; e < experts; e++) {
-        if (count == top_k && !(row[e] > values[count - 1])) continue;
-        int32_t at = count < top_k ? count++ : count - 1;
-        for (; at > 0 && row[e] > values[at - 1]; at--) values[at] = values[at - 1], chosen[at] = chosen[at - 1];
-        values[at] = row[e], chosen[at] = (int32_t)e;
+      float top;
+      if (replay && chosen[0] >= 0) {
+        top = -SFX_INFINITY;
+        for (int32_t j = 0; j < top_k; j++) values[j] = row[chosen[j]], top = values[j] > top ? values[j] : top;
+      } else {
+        int32_t count = 0;
+        // Insertion keeps the best k; a later id enters only if strictly larger.
+        for (int64_t e = 0; e < experts; e++) {
+          if (count == top_k && !(row[e] > values[count - 1])) continue;
+          int32_t at = count < top_k ? count++ : count - 1;
+          for (; at > 0 && row[e] > values[at - 1]; at--) values[at] = values[at - 1], chosen[at] = chosen[at - 1];
+          values[at] = row[e], chosen[at] = (int32_t)e;
+        }
+        top = values[0];
       }
-      v16 p = exp(sub(load_part(values, top_k), set1(values[0])));
+      v16 p = exp(sub(load_part(values, top_k), set1(top)));
       float lanes[16] = {};
       store_part(lanes, p, top_k);
       p = load(lanes);
@@ -35,6 +44,16 @@ int32_t router_forward(sfx_stream* s, const sfx_tensor* logits, int32_t top_k, i
     }
   });
   return SFX_OK;
+}
+
+}  // namespace
+
+int32_t router_forward(sfx_stream* s, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight) {
+  return route(s, logits, top_k, false, index, weight);
+}
+
+int32_t router_replay(sfx_stream* s, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight) {
+  return route(s, logits, top_k, true, index, weight);
 }
 
 int32_t router_backward(sfx_stream* s, const float* dweight, const int32_t* index, const float* weight, int32_t top_k,

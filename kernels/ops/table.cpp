@@ -59,6 +59,7 @@ static const sfx_backend table = {
     Guarded<kv_write>::call,
     Guarded<attention_paged>::call,
     Guarded<router_forward>::call,
+    Guarded<router_replay>::call,
     Guarded<router_backward>::call,
     moe_saved_bytes,
     Guarded<moe_forward>::call,

@@ -37,9 +37,13 @@ double uniform(const sfx_sample_options&);  // [0, 1), a function of key and pos
 int64_t pick_interval(const float* weight, int64_t count, double fraction, double* left);
 // The first i with sum(weight[0..i]) > threshold, else the last with a weight.
 int64_t pick_threshold(const float* weight, int64_t count, double threshold);
-// Draws under top-k and top-p. logits are scaled, weight[i] = exp(logits[i] - maximum); `order` holds [vocabulary].
+// Draws under min-p, top-k and top-p, in this order. logits are scaled, weight[i] = exp(logits[i] - maximum); `order`
+// holds [vocabulary].
 int32_t pick_restricted(const float* logits, const float* weight, int64_t vocabulary, const sfx_sample_options&,
                         int32_t* order);
+// The `count` largest, in descending order, ties to the lower id, at the beginning of `order`, which holds
+// [vocabulary].
+void pick_largest(const float* logits, int64_t vocabulary, int64_t count, int32_t* order);
 
 }  // namespace sfx
 #endif

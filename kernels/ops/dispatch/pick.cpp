@@ -1,6 +1,6 @@
 // The scalar part of sampling: a counter-based uniform (Philox-4x32-10 under key[0..1], counter key[2..3], position),
-// the top-k and top-p restriction, and the inverse of the cumulative distribution in ascending id. Plain float64 sums,
-// so the same on every machine.
+// the min-p, top-k and top-p restriction, and the inverse of the cumulative distribution in ascending id. Plain float64
+// sums, so the same on every machine.
 #include <algorithm>
 #include <numeric>
 
@@ -23,6 +23,12 @@ void philox(const uint32_t key_in[2], const uint32_t counter_in[4], uint32_t out
   }
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
+
+// Descending, ties to the lower id.
+struct Before {
+  const float* logits;
+  bool operator()(int32_t a, int32_t b) const { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); }
+};
 
 }  // namespace
 
@@ -58,16 +64,22 @@ int64_t pick_threshold(const float* weight, int64_t count, double threshold) {
   return last;
 }
 
+void pick_largest(const float* logits, int64_t vocabulary, int64_t count, int32_t* order) {
+  std::iota(order, order + vocabulary, 0);
+  std::partial_sort(order, order + count, order + vocabulary, Before{logits});
+}
+
 int32_t pick_restricted(const float* logits, const float* weight, int64_t vocabulary, const sfx_sample_options& o,
                         int32_t* order) {
-  const auto before = [logits](int32_t a, int32_t b) {
-    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
-  };
-  const bool top_k = o.top_k > 0 && o.top_k < vocabulary;
-  const int64_t limit = top_k ? o.top_k : vocabulary;
-  std::iota(order, order + vocabulary, 0);
+  const Before before{logits};
+  int64_t allowed = 0;
+  for (int64_t i = 0; i < vocabulary; i++)
+    if (weight[i] >= o.min_p) order[allowed++] = (int32_t)i;  // the largest weighs 1
+  if (allowed == 0) return 0;                                 // nothing is comparable: the logits are not finite
+  const bool top_k = o.top_k > 0 && o.top_k < allowed;
+  const int64_t limit = top_k ? o.top_k : allowed;
   int64_t kept = limit;
-  if (top_k) std::partial_sort(order, order + limit, order + vocabulary, before);
+  if (top_k) std::partial_sort(order, order + limit, order + allowed, before);
   if (o.top_p < 1.0f) {
     double all = 0, sum = 0;
     for (int64_t i = 0; i < limit; i++) all += weight[order[i]];
@@ -77,7 +89,7 @@ int32_t pick_restricted(const float* logits, const float* weight, int64_t vocabu
     do {
       if (i == sorted) {
         const int64_t next = std::min(limit, std::max<int64_t>(32, 4 * sorted));
-        std::partial_sort(order + sorted, order + next, order + vocabulary, before);
+        std::partial_sort(order + sorted, order + next, order + allowed, before);
         sorted = next;
       }
       sum += weight[order[i++]];

@@ -138,7 +138,7 @@ void head(int64_t n, int64_t h, int64_t V) {
   const Floats hidden = r.normals(n * h), w = r.normals(V * h, 0.1), dl = r.normals(n);
   Ints target(n, 1), token(n);
   Floats lp(n), en(n), lse(n), dh(n * h), dw(V * h);
-  std::vector<sfx_sample_options> options((size_t)n, {1, 0, 1, {1, 2, 3, 4}, 5});
+  std::vector<sfx_sample_options> options((size_t)n, {1, 0, 1, {1, 2, 3, 4}, 5, 0, 0, nullptr, 0, nullptr, nullptr});
   sfx_tensor th = tensor(hidden, {n, h}), tw = tensor(w, {V, h}), tdh = tensor(dh, {n, h}), tdw = tensor(dw, {V, h});
   char name[80];
   std::snprintf(name, sizeof name, "logprob n%ld h%ld V%ld", (long)n, (long)h, (long)V);

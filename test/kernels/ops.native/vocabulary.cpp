@@ -27,8 +27,17 @@ void head(int64_t n, int64_t h, int64_t V, float temperature) {
     Floats drawn = poison(n), again = poison(n), alone = poison(n);
     std::vector<sfx_sample_options> options((size_t)n);
     for (int64_t i = 0; i < n; i++)
-      options[i] = {
-          i % 3 == 2 ? 0.0f : temperature, i % 4 == 1 ? 5 : 0, i % 5 == 3 ? 0.7f : 1.0f, {1, 2, (uint32_t)i, 4}, 9};
+      options[i] = {i % 3 == 2 ? 0.0f : temperature,
+                    i % 4 == 1 ? 5 : 0,
+                    i % 5 == 3 ? 0.7f : 1.0f,
+                    {1, 2, (uint32_t)i, 4},
+                    9,
+                    i % 7 == 2 ? 0.1f : 0.0f,
+                    0,
+                    nullptr,
+                    0,
+                    nullptr,
+                    nullptr};
     ok(b.linear_sample(s, &th, &tw, options.data(), token.data(), drawn.data()), b);
     for (int64_t i = 0; i < n; i++) {
       sfx_tensor row = tensor(hidden, {1, h});
@@ -111,7 +120,17 @@ void distribution(float temperature, int32_t top_k, float top_p) {
   std::vector<sfx_sample_options> options;
   for (int64_t i = 0; i < draws; i++) {
     hidden.insert(hidden.end(), row.begin(), row.end());
-    options.push_back({temperature, top_k, top_p, {7, 1, (uint32_t)(i / 100), 3}, (uint32_t)(i % 100)});
+    options.push_back({temperature,
+                       top_k,
+                       top_p,
+                       {7, 1, (uint32_t)(i / 100), 3},
+                       (uint32_t)(i % 100),
+                       0,
+                       0,
+                       nullptr,
+                       0,
+                       nullptr,
+                       nullptr});
   }
   Ints token(draws);
   sfx_tensor th = tensor(hidden, {draws, h}), tw = tensor(w, {V, h});
