@@ -22,6 +22,12 @@ export const actorsErrorCodes = {
   SINKFLEX_LATENCY_SYNTAX: 'Write none, fixed(50ms), uniform(10ms, 90ms) or lognormal(mean=200ms, sigma=1.0).',
   SINKFLEX_TOKENIZER: 'Check tokenizer.json and tokenizer_config.json: the message says what is missing or unreadable.',
   SINKFLEX_CHAT_TEMPLATE: 'Check the chat template: the message says which conversation it could not render.',
+  SINKFLEX_HUB_UNREACHABLE:
+    'Check the network, HF_ENDPOINT and the proxy, and try again (a download goes on where it was), or give a folder; offline, download it before.',
+  SINKFLEX_HUB_REFUSED: "Set HF_TOKEN to a token that may read the model, and accept the model's terms on its page.",
+  SINKFLEX_HUB_MISSING: 'Check the name (org/name, or org/name@revision): the message says what is not there.',
+  SINKFLEX_HUB_CORRUPT: 'Try again: what had come was damaged and is gone from the cache.',
+  SINKFLEX_HUB_SPACE: 'Free space on the disk, or set HF_HOME to a place that has some.',
   SINKFLEX_CONVERSATION: 'Call start once, then produced and observe in turn.',
   SINKFLEX_TRAJECTORY_EVIDENCE: 'Give every produced token its log-probability and version, as the engine returned them.',
   SINKFLEX_TRAJECTORY_STORE: 'Free space on the disk, or choose another output folder.',

@@ -26,7 +26,7 @@ export function generateCommand(): Command {
   return new Command('generate')
     .summary('talk to a model in the terminal')
     .description('Answers one prompt, or without one chats: each line is a turn, an empty line ends it. Text appears as it is drawn.')
-    .argument('<folder>', 'a Hugging Face folder, a run folder, or one of its checkpoints')
+    .argument('<folder>', 'a Hugging Face folder, org/name of the hub, a run folder, or one of its checkpoints')
     .argument('[prompt]', 'what to answer; without it a chat begins')
     .option('--system <text>', 'system message')
     .option('--raw', 'go on from the prompt as it is, without the chat template')
@@ -56,7 +56,7 @@ async function generate(target: string, prompt: string | undefined, o: GenerateO
   const topP = number('--top-p', o.topP, 1e-6, 1);
   if (o.json && prompt === undefined) throw new CommandError('SINKFLEX_USAGE', '--json needs a prompt');
   const stop = stopSignal();
-  const model = new ServedModel(modelFolderOf(target), {
+  const model = new ServedModel(await modelFolderOf(target, stop.signal), {
     maxSequences: 1,
     threads: o.threads,
     ...(o.maxModelLen === undefined ? {} : { maxModelLength: o.maxModelLen }),

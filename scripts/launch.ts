@@ -1,8 +1,10 @@
 // `sinkflex launch`: composes the settings, runs the job with progress, prints the table. Everything that a run does is in actors/pipeline.
+import { relative } from 'node:path';
 import { Command, Option } from 'commander';
 import { stringify } from 'yaml';
-import { checkOutput, planPlacement, type TrainingConfig, train } from '../actors/index.ts';
+import { checkOutput, isHubName, planPlacement, type TrainingConfig, train } from '../actors/index.ts';
 import { Display } from './display.ts';
+import { hubModel } from './model-folder.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
 import { finalTable, resultLine } from './report.ts';
 import { stopSignal } from './stop-signal.ts';
@@ -52,6 +54,8 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
   const stop = stopSignal();
   const display = new Display();
   try {
+    const name = config.model.path === null ? '' : relative(process.cwd(), config.model.path);
+    if (isHubName(name)) config.model.path = await hubModel(name, stop.signal);
     const result = await train(config, { preset, onProgress: display.listen, signal: stop.signal });
     display.close();
     process.stdout.write(o.json ? `${resultLine(result)}\n` : finalTable(result));

@@ -1,16 +1,46 @@
-// Which model a user means: a Hugging Face folder, one checkpoint of a run, or a run (its last checkpoint).
+// Which model a user means: a Hugging Face folder, one checkpoint of a run, a run (its last checkpoint), or a model of the hub by its name.
 import { existsSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { RunFolder } from '../actors/index.ts';
+import { downloadModel, type HubProgress, isHubName, RunFolder } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
+import { bytes } from './text.ts';
 
-export function modelFolderOf(target: string): string {
+/** Downloads what is named and not in the cache; its progress goes to stderr. */
+export async function modelFolderOf(target: string, signal?: AbortSignal): Promise<string> {
+  if (isHubName(target)) return hubModel(target, signal);
   const folder = resolve(target);
   for (const candidate of [folder, join(folder, 'model')]) if (existsSync(join(candidate, 'config.json'))) return candidate;
   if (basename(dirname(folder)) === 'checkpoints' || !existsSync(folder))
-    throw new CommandError('SINKFLEX_USAGE', `${target} is no model: it has no config.json, nor a model/ with one`);
+    throw new CommandError(
+      'SINKFLEX_USAGE',
+      `${target} is no model: it has no config.json, nor a model/ with one (a model of the hub is written org/name)`,
+    );
   const run = RunFolder.open(target);
   const last = run.checkpoints().at(-1);
   if (last === undefined) throw new CommandError('SINKFLEX_USAGE', `${target} has no checkpoint yet`);
   return join(run.checkpoint(last), 'model');
+}
+
+export async function hubModel(name: string, signal?: AbortSignal): Promise<string> {
+  const { stderr } = process;
+  let shown = 0;
+  let file = '';
+  const onProgress = (p: HubProgress): void => {
+    const now = Date.now();
+    // A line is drawn again and again on a terminal; a log gets one a file, and one every ten seconds.
+    if (p.bytes < p.size && now - shown < (stderr.isTTY ? 100 : 10_000) && file === p.file) return;
+    shown = now;
+    file = p.file;
+    const line = `${name}: ${p.file} ${bytes(p.bytes)} of ${bytes(p.size)} (${bytes(p.totalBytes)} of ${bytes(p.totalSize)})`;
+    stderr.write(stderr.isTTY ? `\r\u001b[K${line}` : `${line}\n`);
+  };
+  try {
+    return await downloadModel(name, {
+      onProgress,
+      onWarning: (message) => void stderr.write(`${message}\n`),
+      ...(signal === undefined ? {} : { signal }),
+    });
+  } finally {
+    if (shown > 0 && stderr.isTTY) stderr.write('\n');
+  }
 }

@@ -30,7 +30,10 @@ export function serveCommand(): Command {
       'Serves chat completions and completions (streaming, tools, log-probabilities, token ids in and out) to any OpenAI client.\n' +
         'Callers present the key of SINKFLEX_API_KEY or --api-key-file; without either a new one is made and printed.',
     )
-    .argument('<folder>', 'a Hugging Face folder (config.json, model.safetensors, tokenizer.json), a run folder, or one of its checkpoints')
+    .argument(
+      '<folder>',
+      'a Hugging Face folder (config.json, model.safetensors, tokenizer.json), org/name of the hub, a run folder, or one of its checkpoints',
+    )
     .option('--host <address>', 'address to listen at; other than loopback only with TLS', '127.0.0.1')
     .option('-p, --port <port>', 'port to listen at; 0: any free one', port, 8000)
     .option('--served-model-name <name>', "name that requests use; default the folder's")
@@ -63,7 +66,7 @@ async function serve(target: string, o: ServeOptions): Promise<void> {
     );
   const { key, made } = apiKey(o.apiKeyFile);
   const stop = stopSignal();
-  const model = new ServedModel(modelFolderOf(target), {
+  const model = new ServedModel(await modelFolderOf(target, stop.signal), {
     name: o.servedModelName ?? basename(resolve(target)),
     ...(o.maxModelLen === undefined ? {} : { maxModelLength: o.maxModelLen }),
     maxSequences: o.maxNumSeqs,

@@ -21,7 +21,10 @@ export function sftCommand(): Command {
         'Writes metrics, checkpoints and, at the end, <output>/model, a folder that transformers opens and that launch takes as model.path.',
     )
     .argument('<train>', 'file of examples, one JSON object a line')
-    .requiredOption('-m, --model <folder>', 'a Hugging Face folder with its tokenizer, a run folder, or one of its checkpoints')
+    .requiredOption(
+      '-m, --model <folder>',
+      'a Hugging Face folder with its tokenizer, org/name of the hub, a run folder, or one of its checkpoints',
+    )
     .option('--val <file>', 'examples that are only measured')
     .option('-o, --output <folder>', 'default runs/<utc>-sft-<name of the file>')
     .option('--resume', 'go on from the last checkpoint in --output')
@@ -59,7 +62,7 @@ async function sft(train: string, { model, output, json, ...o }: SftOptions): Pr
     const r = await fineTune({
       ...o,
       train,
-      model: modelFolderOf(model),
+      model: await modelFolderOf(model, stop.signal),
       output: folder,
       resume: o.resume ?? false,
       betas: [0.9, 0.999],

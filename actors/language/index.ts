@@ -3,6 +3,7 @@ export { Chat, type EpisodeIds } from './chat.ts';
 export { ChatTemplate } from './chat-template.ts';
 export { Conversation, episodeIds } from './conversation.ts';
 export { readGenerationConfig, stopIdsOf } from './generation-config.ts';
+export { downloadModel, type HubOptions, type HubProgress, isHubName } from './hub/index.ts';
 export { type WordFormat, type WordParameter, wordParser } from './parse.ts';
 export { TextStream, unfinishedMarker } from './text-stream.ts';
 export { Tokenizer, type TokenizerFiles } from './tokenizer.ts';

@@ -80,7 +80,7 @@ export const TrainingConfig = z.strictObject({
       z.string().min(1).nullable(),
       null,
       'path',
-      'Hugging Face folder to start from; null starts from random weights of the shape below',
+      'Hugging Face folder, or org/name of the hub, to start from; null starts from random weights of the shape below',
     ),
     hidden_size: key(count(), 96, '', 'width of the residual stream'),
     intermediate_size: key(count(), 96, '', 'inner width of one expert'),
