@@ -19,6 +19,7 @@ export const actorsErrorCodes = {
     'Nothing untrusted was run. Put the limit that the message names in force (docs/sandbox.md says what each needs), or choose another provider.',
   SINKFLEX_SANDBOX_LOST: 'The machinery of a sandbox failed, which says nothing about the policy: the episode is redone.',
   SINKFLEX_SANDBOX_OPTION: 'Correct the option of the sandbox that the message names.',
+  SINKFLEX_TAU2_DATA: 'Fetch the benchmark (sinkflex data tau2), or name the folder that has it (--tau2-data, or the option data).',
   SINKFLEX_LATENCY_SYNTAX: 'Write none, fixed(50ms), uniform(10ms, 90ms) or lognormal(mean=200ms, sigma=1.0).',
   SINKFLEX_TOKENIZER: 'Check tokenizer.json and tokenizer_config.json: the message says what is missing or unreadable.',
   SINKFLEX_CHAT_TEMPLATE: 'Check the chat template: the message says which conversation it could not render.',

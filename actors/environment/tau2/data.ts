@@ -1,0 +1,141 @@
+/** The benchmark's data folder: databases, tasks, splits, policies. Read once in a process and shared by all environments. */
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { gunzipSync } from 'node:zlib';
+import { ActorsError, didYouMean } from '../../errors.ts';
+import { airline } from './airline/index.ts';
+import type { Domain, DomainName } from './domain.ts';
+import { mock } from './mock/index.ts';
+import { parseOrdered } from './python/json.ts';
+import { retail } from './retail/index.ts';
+import type { Tau2Task } from './tasks.ts';
+
+export interface DomainData {
+  readonly domain: Domain;
+  readonly tasks: readonly Tau2Task[];
+  task(id: string): Tau2Task;
+  /** Ids of a split, in the order of the tasks. */
+  split(name: string): string[];
+  readonly splits: readonly string[];
+  policy(o: { solo: boolean; variant?: string }): string;
+}
+
+const loaded = new Map<string, DomainData>();
+
+/** `folder`: the one with a folder a domain in it (`data/tau2/domains` of the original's repository). SINKFLEX_TAU2_DATA where it is not. */
+export function tau2Data(folder: string, name: DomainName): DomainData {
+  const key = `${resolve(folder)}\u0000${name}`;
+  let data = loaded.get(key);
+  if (!data) {
+    data = load(locate(folder, name), name);
+    loaded.set(key, data);
+  }
+  return data;
+}
+
+/** The domain's folder, whether the folder of the domains, of the data or of the repository was given. */
+function locate(folder: string, name: DomainName): string {
+  const places = ['.', 'domains', 'tau2/domains', 'data/tau2/domains', 'data'];
+  for (const place of places) {
+    const path = join(resolve(folder), place, name);
+    if (existsSync(join(path, 'db.json')) || existsSync(join(path, 'db.toml'))) return path;
+  }
+  throw new ActorsError(
+    'SINKFLEX_TAU2_DATA',
+    `there is no ${name} domain of tau2-bench under ${resolve(folder)}: expected ${join(resolve(folder), name, 'db.json')}; ` +
+      'sinkflex data tau2 fetches it, or name the folder (--tau2-data, or the option data)',
+    { details: { folder: resolve(folder), domain: name } },
+  );
+}
+
+function read(path: string): string {
+  try {
+    return path.endsWith('.gz') ? gunzipSync(readFileSync(path)).toString('utf8') : readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw new ActorsError('SINKFLEX_TAU2_DATA', `cannot read ${path}: ${(cause as Error).message}`, { cause, details: { path } });
+  }
+}
+
+function json(path: string): unknown {
+  try {
+    return parseOrdered(read(path));
+  } catch (cause) {
+    if (cause instanceof ActorsError) throw cause;
+    throw new ActorsError('SINKFLEX_TAU2_DATA', `${path} is no JSON: ${(cause as Error).message}`, { cause, details: { path } });
+  }
+}
+
+function load(folder: string, name: DomainName): DomainData {
+  let domain: Domain;
+  try {
+    domain = open(folder, name);
+  } catch (cause) {
+    if (cause instanceof ActorsError) throw cause;
+    throw new ActorsError('SINKFLEX_TAU2_DATA', `the data under ${folder} do not fit: ${(cause as Error).message}`, {
+      cause,
+      details: { folder },
+    });
+  }
+  // Arguments keep the order that JavaScript gives them: they are looked up by name.
+  const tasks = tasksOf(folder);
+  const byId = new Map(tasks.map((task) => [task.id, task]));
+  const splitFile = join(folder, 'split_tasks.json');
+  const splits = existsSync(splitFile) ? (JSON.parse(read(splitFile)) as Record<string, string[]>) : { base: tasks.map((task) => task.id) };
+  const unknown = (what: string, wanted: string, known: string[]) => {
+    const near = didYouMean(wanted, known);
+    const hint = near ? `did you mean "${near}"?` : `known: ${known.slice(0, 12).join(', ')}${known.length > 12 ? ', ...' : ''}`;
+    return new ActorsError('SINKFLEX_ENVIRONMENT_OPTION', `tau2-${name}: there is no ${what} "${wanted}": ${hint}`, {
+      details: { environment: `tau2-${name}`, option: what, value: wanted },
+    });
+  };
+  return {
+    domain,
+    tasks,
+    splits: Object.keys(splits),
+    task(id) {
+      const found = byId.get(id);
+      if (!found) throw unknown('task', id, [...byId.keys()]);
+      return found;
+    },
+    split(which) {
+      const ids = Object.hasOwn(splits, which) ? splits[which] : undefined;
+      if (!ids) throw unknown('split', which, Object.keys(splits));
+      const wanted = new Set(ids);
+      return tasks.filter((task) => wanted.has(task.id)).map((task) => task.id);
+    },
+    policy: (o) => policyOf(folder, name, o),
+  };
+}
+
+function open(folder: string, name: DomainName): Domain {
+  switch (name) {
+    case 'retail':
+      return retail(json(join(folder, 'db.json'))) as Domain;
+    case 'airline':
+      return airline(json(join(folder, 'db.json'))) as Domain;
+    case 'mock':
+      return mock(json(join(folder, 'db.json')), json(join(folder, 'user_db.json'))) as Domain;
+    default:
+      throw new ActorsError('SINKFLEX_TAU2_DATA', `the domain ${name} is not there yet`);
+  }
+}
+
+/** The whole set where it is there; the two smaller ones that the telecom domain also has otherwise. */
+function tasksOf(folder: string): Tau2Task[] {
+  for (const file of ['tasks.json', 'tasks_full.json', 'tasks_full.json.gz', 'tasks_base.json']) {
+    const path = join(folder, file);
+    if (statSync(path, { throwIfNoEntry: false })?.isFile()) return JSON.parse(read(path)) as Tau2Task[];
+  }
+  throw new ActorsError('SINKFLEX_TAU2_DATA', `there is no tasks.json in ${folder}`, { details: { folder } });
+}
+
+function policyOf(folder: string, name: DomainName, o: { solo: boolean; variant?: string }): string {
+  if (name !== 'telecom') {
+    const solo = join(folder, 'policy_solo.md');
+    return read(o.solo && existsSync(solo) ? solo : join(folder, 'policy.md'));
+  }
+  const ending = o.solo ? '_solo' : '';
+  const main = read(join(folder, `main_policy${ending}.md`));
+  const support = o.variant === 'workflow' ? `tech_support_workflow${ending}.md` : 'tech_support_manual.md';
+  return `<main_policy>\n${main}\n</main_policy>\n<tech_support_policy>\n${read(join(folder, support))}\n</tech_support_policy>`;
+}

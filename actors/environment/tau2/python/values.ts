@@ -1,0 +1,167 @@
+/**
+ * Python's view of JSON values: what a tool of the benchmark sees when a model passes a list for a string. A number that is whole counts as an
+ * int (JSON does not tell 1 from 1.0 in JavaScript).
+ */
+import { floatRepr } from './float.ts';
+
+export type PythonErrorKind =
+  | 'ValueError'
+  | 'TypeError'
+  | 'KeyError'
+  | 'AttributeError'
+  | 'ZeroDivisionError'
+  | 'OverflowError'
+  | 'SyntaxError'
+  | 'ValidationError'
+  | 'AssertionError'
+  | 'UnboundLocalError';
+
+/** An exception as the benchmark's Python raises it; its message is `str(e)`. */
+export class PythonError extends Error {
+  override readonly name = 'PythonError';
+  readonly kind: PythonErrorKind;
+
+  constructor(kind: PythonErrorKind, message: string) {
+    super(message);
+    this.kind = kind;
+  }
+}
+
+export const valueError = (message: string): PythonError => new PythonError('ValueError', message);
+export const typeError = (message: string): PythonError => new PythonError('TypeError', message);
+
+/** Name of the type. */
+export function typeName(v: unknown): string {
+  if (v === null || v === undefined) return 'NoneType';
+  if (typeof v === 'string') return 'str';
+  if (typeof v === 'boolean') return 'bool';
+  if (typeof v === 'bigint') return 'int';
+  if (typeof v === 'number') return Number.isInteger(v) ? 'int' : 'float';
+  return Array.isArray(v) ? 'list' : 'dict';
+}
+
+/** `str(v)` */
+export function str(v: unknown): string {
+  return typeof v === 'string' ? v : repr(v);
+}
+
+/** `repr(v)` */
+export function repr(v: unknown): string {
+  if (v === null || v === undefined) return 'None';
+  if (typeof v === 'string') return stringRepr(v);
+  if (typeof v === 'boolean') return v ? 'True' : 'False';
+  if (typeof v === 'bigint') return v.toString();
+  if (typeof v === 'number') return numberText(v);
+  if (Array.isArray(v)) return `[${v.map(repr).join(', ')}]`;
+  const entries = v instanceof Map ? [...v] : Object.entries(v as object);
+  return `{${entries.map(([k, x]) => `${repr(k)}: ${repr(x)}`).join(', ')}}`;
+}
+
+/** A number as an int where it is whole. */
+export function numberText(v: number): string {
+  if (!Number.isInteger(v)) return floatRepr(v);
+  return Math.abs(v) < 1e21 ? String(v === 0 ? 0 : v) : BigInt(v).toString();
+}
+
+const ESCAPES: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t', '\\': '\\\\' };
+
+function stringRepr(s: string): string {
+  const quote = s.includes("'") && !s.includes('"') ? '"' : "'";
+  let out = quote;
+  for (const c of s) {
+    const code = c.codePointAt(0)!;
+    if (c === quote) out += `\\${c}`;
+    else if (ESCAPES[c] !== undefined) out += ESCAPES[c];
+    else if (code < 0x20 || (code >= 0x7f && code < 0xa1) || code === 0xad) out += `\\x${code.toString(16).padStart(2, '0')}`;
+    else out += c;
+  }
+  return out + quote;
+}
+
+/** `a == b`: True == 1, lists and dicts by value. */
+export function equals(a: unknown, b: unknown): boolean {
+  if (a === b) return true;
+  if (isNumeric(a) && isNumeric(b)) return Number(a) === Number(b);
+  if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((x, i) => equals(x, b[i]));
+  if (!isDict(a) || !isDict(b)) return false;
+  const keys = Object.keys(a);
+  return keys.length === Object.keys(b).length && keys.every((k) => Object.hasOwn(b, k) && equals(a[k], b[k]));
+}
+
+function isNumeric(v: unknown): v is number | bigint | boolean {
+  return typeof v === 'number' || typeof v === 'bigint' || typeof v === 'boolean';
+}
+
+export function isDict(v: unknown): v is Record<string, unknown> {
+  return typeof v === 'object' && v !== null && !Array.isArray(v) && !(v instanceof Map);
+}
+
+/** What a dict or set does with a key first. */
+export function hashable(key: unknown): void {
+  if (typeof key === 'object' && key !== null) throw typeError(`unhashable type: '${typeName(key)}'`);
+}
+
+/** `map[key]` where it is there; keys of the benchmark's dicts are strings. */
+export function lookUp<T>(map: ReadonlyMap<string, T>, key: unknown): T | undefined {
+  hashable(key);
+  return typeof key === 'string' ? map.get(key) : undefined;
+}
+
+/** `for x in v` */
+export function iterate(v: unknown): unknown[] {
+  if (typeof v === 'string') return [...v];
+  if (Array.isArray(v)) return v;
+  if (isDict(v)) return Object.keys(v);
+  throw typeError(`'${typeName(v)}' object is not iterable`);
+}
+
+/** `len(v)` */
+export function length(v: unknown): number {
+  if (typeof v === 'string' || Array.isArray(v) || isDict(v)) return iterate(v).length;
+  throw typeError(`object of type '${typeName(v)}' has no len()`);
+}
+
+/** `v.count(x)` of lists and strings. */
+export function count(v: unknown, x: unknown): number {
+  if (Array.isArray(v)) return v.reduce<number>((n, item) => n + (equals(item, x) ? 1 : 0), 0);
+  if (typeof v !== 'string') throw noAttribute(v, 'count');
+  if (typeof x !== 'string') throw typeError(`must be str, not ${typeName(x)}`);
+  return x === '' ? [...v].length + 1 : v.split(x).length - 1;
+}
+
+/** `v.lower()` */
+export function lower(v: unknown): string {
+  if (typeof v !== 'string') throw noAttribute(v, 'lower');
+  return v.toLowerCase();
+}
+
+export function noAttribute(v: unknown, name: string): PythonError {
+  return new PythonError('AttributeError', `'${typeName(v)}' object has no attribute '${name}'`);
+}
+
+/** Order of code points, as Python sorts; UTF-16 order differs above U+FFFF. */
+export function compareStrings(a: string, b: string): number {
+  const n = Math.min(a.length, b.length);
+  for (let i = 0; i < n; i++) {
+    const [x, y] = [a.charCodeAt(i), b.charCodeAt(i)];
+    if (x === y) continue;
+    const [sx, sy] = [x >= 0xd800 && x <= 0xdfff, y >= 0xd800 && y <= 0xdfff];
+    return sx === sy ? x - y : sx ? 1 : -1;
+  }
+  return a.length - b.length;
+}
+
+/** `sorted(v)` */
+export function sorted(v: unknown): unknown[] {
+  return [...iterate(v)].sort((a, b) => {
+    if (typeof a === 'string' && typeof b === 'string') return compareStrings(a, b);
+    if (isNumeric(a) && isNumeric(b)) return Number(a) - Number(b);
+    throw typeError(`'<' not supported between instances of '${typeName(b)}' and '${typeName(a)}'`);
+  });
+}
+
+/** A number for arithmetic and comparison; bools are numbers. */
+export function numeric(v: unknown, operation: string, other = 'int'): number {
+  if (isNumeric(v)) return Number(v);
+  throw typeError(`unsupported operand type(s) for ${operation}: '${typeName(v)}' and '${other}'`);
+}
