@@ -49,6 +49,10 @@ async function evaluate(target: string, words: readonly string[], o: EvaluateOpt
       const rows = [
         ['checkpoint', basename(checkpoint)],
         [`mean@${r.validation.n}`, interval(r.after)],
+        ...r.passRates.flatMap(({ k, passAtK, passHatK }) => [
+          [`pass@${k}`, interval(passAtK)],
+          [`pass^${k}`, interval(passHatK)],
+        ]),
         ['held-out tasks', String(r.validation.tasks)],
         ['temperature', String(r.validation.temperature)],
         ...r.baselines.map((b) => [b.name, b.score.toFixed(3)]),

@@ -7,6 +7,7 @@ import { Display } from './display.ts';
 import { hubModel } from './model-folder.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
 import { finalTable, resultLine } from './report.ts';
+import { writeReport } from './run-report/command.ts';
 import { stopSignal } from './stop-signal.ts';
 import { table } from './text.ts';
 
@@ -58,6 +59,7 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
     if (isHubName(name)) config.model.path = await hubModel(name, stop.signal);
     const result = await train(config, { preset, onProgress: display.listen, signal: stop.signal });
     display.close();
+    await writeReport(result.folder);
     process.stdout.write(o.json ? `${resultLine(result)}\n` : finalTable(result));
   } finally {
     display.close();

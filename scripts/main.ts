@@ -16,6 +16,7 @@ import { stackCommand } from './observe/stack.ts';
 import { metricsCommand, statusCommand } from './observe/status.ts';
 import { timelineCommand } from './observe/timeline.ts';
 import { packageRoot } from './package-root.ts';
+import { reportCommand } from './run-report/command.ts';
 import { serveCommand } from './serve.ts';
 import { sftCommand } from './sft.ts';
 import { studyCommand } from './study.ts';
@@ -46,7 +47,7 @@ function program(): Command {
     .exitOverride();
   const running = [headCommand(), agentCommand()];
   const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), stackCommand(), metricsCommand()];
-  const models = [launchCommand(), evaluateCommand(), generateCommand(), serveCommand(), sftCommand()];
+  const models = [launchCommand(), evaluateCommand(), reportCommand(), generateCommand(), serveCommand(), sftCommand()];
   for (const command of [...models, studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
     // A flag of the whole program may stand after the subcommand too.
     command.option('--debug', 'show where an error happened').exitOverride();

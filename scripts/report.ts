@@ -50,7 +50,7 @@ function nextSteps(r: TrainingResult): string[][] {
   const folder = shellWord(r.folder);
   return [
     ...(transcripts === '' ? [] : [['see what it does', transcripts]]),
-    ['see how it learned', `${join(r.folder, 'curve.svg')}, or: tensorboard --logdir ${shellWord(join(r.folder, 'tensorboard'))}`],
+    ['see how it learned', `${join(r.folder, 'report.html')}, or: tensorboard --logdir ${shellWord(join(r.folder, 'tensorboard'))}`],
     ['train on', `npm run launch -- --resume ${folder} trainer.total_training_steps=${Math.max(2 * r.steps, r.steps + 100)}`],
     ['measure it again', `npx sinkflex evaluate ${folder} data.val_size=1000`],
     ['several seeds', 'npm run study -- --seeds 5'],

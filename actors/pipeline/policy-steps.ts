@@ -6,7 +6,15 @@ import { isSinkflexError } from '../../kernels/index.ts';
 import type { ActorHandle, ObjectRef } from '../../runtime/index.ts';
 import type { ReferenceActor } from '../reference/index.ts';
 import { learningRate, type Metrics, type Schedule, type TrainerActor } from '../trainer/index.ts';
-import { type Batch, type Ledger, type PackedTrajectories, pack, type Trajectory, type TrajectoryQueue } from '../trajectory/index.ts';
+import {
+  type Batch,
+  compareTrajectories,
+  type Ledger,
+  type PackedTrajectories,
+  pack,
+  type Trajectory,
+  type TrajectoryQueue,
+} from '../trajectory/index.ts';
 import type { Dataflow } from './dataflow.ts';
 import { isFinal } from './pool.ts';
 import { batchMetrics, ledgerMetrics, type Proxies, proxyMetrics } from './step-metrics.ts';
@@ -36,6 +44,8 @@ export interface StepReport {
   step: number;
   batch: Batch;
   trajectories: Trajectory[];
+  /** Of the trajectories, in their order. */
+  advantages: Float64Array;
   metrics: Metrics;
 }
 
@@ -61,7 +71,7 @@ export class PolicySteps {
 
   async prepare(): Promise<Prepared> {
     const batch = await this.#o.dataflow.nextBatch();
-    const trajectories = batch.groups.flatMap((g) => g.trajectories);
+    const trajectories = batch.groups.flatMap((g) => g.trajectories).sort(compareTrajectories);
     const packed = pack(trajectories);
     return { batch, trajectories, packed, scores: this.#score(packed) };
   }
@@ -85,6 +95,7 @@ export class PolicySteps {
           step: p.batch.step + 1,
           batch: p.batch,
           trajectories: p.trajectories,
+          advantages: result.advantages,
           metrics: {
             ...batchMetrics(p.trajectories, { maxTokens }),
             ...result.metrics,

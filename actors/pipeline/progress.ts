@@ -62,6 +62,8 @@ export interface TrainingResult {
   after: Interval;
   /** mean@n of the validations: `n` samples a task at `temperature`. */
   validation: { tasks: number; n: number; temperature: number };
+  /** pass@k and pass^k of the last validation, where val.n is above 1. */
+  passRates: { k: number; passAtK: Interval; passHatK: Interval }[];
   /** Fixed policies on the same held-out tasks, `do-nothing` and `expert` among them. */
   baselines: Baseline[];
   steps: number;

@@ -77,10 +77,11 @@ export class Recorder {
     this.folder.writeJson('ledger.json', ledger);
   }
 
-  async trajectories(step: number, trajectories: readonly Trajectory[]): Promise<void> {
+  async trajectories(step: number, trajectories: readonly Trajectory[], advantages: Float64Array): Promise<void> {
     const limit = this.#config.trainer.max_trajectories_per_step ?? trajectories.length;
-    for (const t of trajectories.slice(0, limit)) {
-      await this.#trajectories.append(toRecord(t, { step, phase: 'train', text: this.#chat.tokenizer.decode(t.ids) }));
+    for (const [i, t] of trajectories.slice(0, limit).entries()) {
+      const text = this.#chat.tokenizer.decode(t.ids);
+      await this.#trajectories.append(toRecord(t, { step, phase: 'train', text, advantage: advantages[i]! }));
     }
   }
 

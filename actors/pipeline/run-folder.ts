@@ -1,7 +1,7 @@
 // A run on disk: runs/<utc>-<preset>/ with everything that a person or `--resume` wants afterwards.
 //
 //   config.yaml  metrics.jsonl  tensorboard/  trajectories/  checkpoints/step-0000000010/  curve.svg
-//   transcripts/{failed,solved}.txt  actors.json  ledger.json  result.json
+//   transcripts/{failed,solved}.txt  actors.json  ledger.json  result.json  report.html
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { parse, stringify } from 'yaml';
@@ -101,6 +101,14 @@ export class RunFolder {
   /** Folder of the checkpoint after `step`; the name sorts by step. */
   checkpoint(step: number): string {
     return this.file('checkpoints', `step-${String(step).padStart(10, '0')}`);
+  }
+
+  /** Steps after which validation trajectories were written, ascending. */
+  validationSteps(): number[] {
+    return readdirSync(this.file('trajectories'))
+      .flatMap((name) => /^validation-(\d+)\.jsonl$/.exec(name)?.[1] ?? [])
+      .map(Number)
+      .sort((a, b) => a - b);
   }
 
   /** Steps that have a whole checkpoint, ascending (a checkpoint is renamed into place only when it is whole). */

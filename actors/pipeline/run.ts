@@ -47,6 +47,8 @@ export class Run {
   readonly #pool: RolloutPool;
   readonly seconds = { warmStart: 0, grpo: 0, validation: 0 };
   trained = 0;
+  /** Of the last validation that this process made. */
+  passRates: Validation['rates'] = [];
   tokens = 0;
   #ledger = new Ledger();
   #reference: ActorHandle<typeof ReferenceActor> | undefined;
@@ -156,6 +158,7 @@ export class Run {
       onProgress: (done) => progress({ kind: 'advance', phase: 'validation', done }),
     });
     this.seconds.validation += v.seconds;
+    this.passRates = v.rates;
     await recorder.validation(this.#step, v);
     progress({ kind: 'end', phase: 'validation', seconds: v.seconds, numbers: { val: v.interval.mean } });
     return v;
@@ -235,7 +238,7 @@ export class Run {
     this.#step = report.step;
     this.trained += report.trajectories.length;
     recorder.step(report.step, report.metrics, this.#ledger.check());
-    await recorder.trajectories(report.step, report.trajectories);
+    await recorder.trajectories(report.step, report.trajectories, report.advantages);
     recorder.actors(actorRecords(store.current()?.version));
     progress({
       kind: 'advance',

@@ -89,6 +89,22 @@ export function passHatK(n: number, c: number, k: number): number {
   return allPass;
 }
 
+/** 1, 2, 4, ... and n itself. */
+export function sampleCounts(n: number): number[] {
+  const counts: number[] = [];
+  for (let k = 1; k < n; k *= 2) counts.push(k);
+  return [...counts, n];
+}
+
+/** pass@k and pass^k of a task set: each the mean over the tasks that have k samples; `groups[i]` are the rewards of task i, a success from 1 on. */
+export function passRates(groups: readonly ArrayLike<number>[], n: number): { k: number; passAtK: Interval; passHatK: Interval }[] {
+  return sampleCounts(n).map((k) => {
+    const enough = groups.filter((g) => g.length >= k);
+    const rate = (f: typeof passAtK) => bootstrap(enough.map((g) => f(g.length, Array.from(g).filter((r) => r >= 1).length, k)));
+    return { k, passAtK: rate(passAtK), passHatK: rate(passHatK) };
+  });
+}
+
 /** Mean of the last `window` values, one value at a time. */
 export class Rolling {
   readonly #window: number;

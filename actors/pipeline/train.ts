@@ -90,6 +90,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
       before,
       after,
       validation: { tasks: config.data.val_size, n: config.val.n, temperature: config.val.temperature },
+      passRates: run.passRates,
       baselines,
       steps: run.step,
       parameters: countParameters(store),

@@ -6,10 +6,12 @@ import { validationTask } from '../environment/index.ts';
 import type { Trajectory } from '../trajectory/index.ts';
 import type { TrainingConfig } from './config.ts';
 import type { RolloutPool } from './pool.ts';
-import { type Interval, mean, passAtK, scoreInterval } from './statistics.ts';
+import { type Interval, mean, passRates, scoreInterval } from './statistics.ts';
 
 export interface Validation {
   interval: Interval;
+  /** Where a task has several samples. */
+  rates: ReturnType<typeof passRates>;
   /** Held-out tasks in order, `n` samples each. */
   trajectories: Trajectory[];
   seconds: number;
@@ -48,9 +50,10 @@ export async function validate(o: {
   const interval = scoreInterval(groups);
   const source = `val-core/${config.env.name}/reward/mean@${n}`;
   const seconds = (performance.now() - began) / 1000;
-  const solved = groups.map((g) => g.filter((r) => r >= 1).length);
+  const rates = n > 1 ? passRates(groups, n) : [];
   return {
     interval,
+    rates,
     trajectories,
     seconds,
     metrics: {
@@ -58,9 +61,12 @@ export async function validate(o: {
       [`${source}/low`]: interval.low,
       [`${source}/high`]: interval.high,
       [`val-core/${config.env.name}/tasks`]: interval.n,
-      ...(n > 1
-        ? { [`val-core/${config.env.name}/acc/pass@${n}`]: mean(groups.map((g, i) => passAtK(g.length, solved[i]!, g.length))) }
-        : {}),
+      ...Object.fromEntries(
+        rates.flatMap(({ k, passAtK, passHatK }) => [
+          [`val-core/${config.env.name}/acc/pass@${k}`, passAtK.mean],
+          [`val-core/${config.env.name}/acc/pass^${k}`, passHatK.mean],
+        ]),
+      ),
       'val-aux/num_turns/mean': mean(trajectories.map((t) => t.turns)),
       'timing_s/testing': seconds,
     },

@@ -43,6 +43,8 @@ export interface SftOptions {
 
 export interface UpdateResult {
   metrics: Metrics;
+  /** [s] of the packed sequences. */
+  advantages: Float64Array;
   lineage: number;
   version: number;
 }
@@ -116,7 +118,7 @@ export class Trainer {
     };
     const steps: SequenceRange[] = [];
     for (let e = 0; e < r.epochs; e++) steps.push(...miniBatches(batch, r.miniBatchPrompts ?? Number.MAX_SAFE_INTEGER));
-    if (steps.length === 0) return { metrics, lineage: this.#lineage, version: this.#version };
+    if (steps.length === 0) return { metrics, advantages, lineage: this.#lineage, version: this.#version };
     // A sequence of advantage 0 without KL and entropy has the gradient 0 exactly: neither pass is run for it. It still counts in every denominator.
     const sparse = r.kl.coefficient === 0 && !r.shaping.kl && r.entropyCoefficient === 0;
     const kept: number[] = [];
@@ -168,7 +170,7 @@ export class Trainer {
       'timing_s/old_log_prob': (recomputed - started) / 1000,
       'timing_s/update_actor': (performance.now() - started) / 1000,
     });
-    return { metrics, lineage: this.#lineage, version: this.#version };
+    return { metrics, advantages, lineage: this.#lineage, version: this.#version };
   }
 
   /** Writes a checkpoint folder of the weights and moments as they are now, whole or not at all. `files` go beside the model. */

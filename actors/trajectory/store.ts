@@ -24,6 +24,8 @@ export interface TrajectoryRecord {
   malformed: number;
   redone: number;
   lineage: number;
+  /** What the trainer made of the reward; absent where it was not trained. */
+  advantage?: number;
   /** Why it was not trained, if it was not. */
   filtered?: string;
   text: string;
@@ -39,7 +41,7 @@ export interface TrajectoryRecord {
 
 export function toRecord(
   t: Trajectory,
-  o: { step: number; phase: 'train' | 'validation'; text: string; filtered?: string },
+  o: { step: number; phase: 'train' | 'validation'; text: string; filtered?: string; advantage?: number },
 ): TrajectoryRecord {
   const produced: [number, number][] = [];
   const versions: [number, number][] = [];
@@ -69,6 +71,7 @@ export function toRecord(
     malformed: t.malformed,
     redone: t.redone,
     lineage: t.lineage,
+    ...(o.advantage === undefined ? {} : { advantage: o.advantage }),
     ...(o.filtered === undefined ? {} : { filtered: o.filtered }),
     text: o.text,
     ids: [...t.ids],

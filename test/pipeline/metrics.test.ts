@@ -3,7 +3,19 @@ import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { AppendFile, isTiming, openMetrics, readMetrics, withoutTimings } from '../../actors/pipeline/metrics.ts';
-import { bootstrap, mean, median, passAtK, passHatK, Rolling, sampleStd, scoreInterval, wilson } from '../../actors/pipeline/statistics.ts';
+import {
+  bootstrap,
+  mean,
+  median,
+  passAtK,
+  passHatK,
+  passRates,
+  Rolling,
+  sampleCounts,
+  sampleStd,
+  scoreInterval,
+  wilson,
+} from '../../actors/pipeline/statistics.ts';
 import { crc32c } from '../../actors/pipeline/tensorboard.ts';
 
 /** An independent reader: frames checked against a bitwise crc32c, then a generic protobuf walk. */
@@ -179,6 +191,14 @@ t.test('intervals', async (t) => {
   near(passAtK(10, 3, 2), 1 - (7 * 6) / (10 * 9), 'pass@2');
   near(passHatK(10, 3, 2), (3 * 2) / (10 * 9), 'pass^2');
   t.equal(passHatK(4, 4, 4), 1);
+  t.strictSame(sampleCounts(1), [1]);
+  t.strictSame(sampleCounts(6), [1, 2, 4, 6]);
+  const rates = passRates([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1]], 4);
+  near(rates[0]!.passAtK.mean, (0.5 + 0 + 1 + 1) / 4, 'pass@1 counts the short task too');
+  t.equal(rates[0]!.passHatK.mean, rates[0]!.passAtK.mean, 'for one sample both are the mean');
+  near(rates[1]!.passAtK.mean, (5 / 6 + 0 + 1) / 3, 'pass@2');
+  near(rates[1]!.passHatK.mean, (1 / 6 + 0 + 1) / 3, 'pass^2');
+  t.match(rates[2], { k: 4, passAtK: { n: 3, mean: 2 / 3 }, passHatK: { n: 3, mean: 1 / 3 } });
   const rolling = new Rolling(2);
   t.same(
     [1, 3, 5].map((v) => rolling.push(v)),

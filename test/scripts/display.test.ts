@@ -14,6 +14,7 @@ const result: TrainingResult = {
   before: { mean: 0.25, low: 0.21, high: 0.294, n: 400 },
   after: { mean: 0.81, low: 0.769, high: 0.845, n: 400 },
   validation: { tasks: 400, n: 1, temperature: 1 },
+  passRates: [],
   baselines: [
     { name: 'do-nothing', score: 0 },
     { name: 'expert', score: 1 },
