@@ -9,9 +9,9 @@
 namespace SFX_NS {
 namespace {
 
-constexpr int64_t kPackFloats = 64 * 1024;  // the packed block of B: 256 KiB, half of a small L2
-constexpr int64_t kDepth = 512;             // longest block of k
-constexpr int64_t kCopied = 48;             // rows of A copied at once where its columns lie far apart
+constexpr int64_t kPackFloats = 200 * 1024;  // the packed block of B
+constexpr int64_t kDepth = 512;              // longest block of k
+constexpr int64_t kCopied = 48;              // rows of A copied at once where its columns lie far apart
 static_assert(kPackFloats + kCopied * kDepth + 16 <= kProductScratch, "both packed blocks fit in a product's scratch");
 
 // One panel of packed B: to[p][kPanel], columns beyond `columns` zero.
@@ -60,6 +60,10 @@ void copy_rows(const float* a, int64_t ak, int64_t k, int64_t rows, float* to) {
       store_n(to + first[t] * k + p * count[t], load_n(a + p * ak + first[t], (int)count[t]), (int)count[t]);
 }
 
+// B is read where it lies.
+bool reads_directly(const Product& g) { return !g.b16 && g.bj == 1 && (g.m <= 2 * kRows || g.bk <= 64); }
+bool copies_a(const Product& g) { return g.ai == 1 && g.ak >= 256 && g.n > 2 * kPanel; }
+
 // One product on the calling thread with `pack` scratch of kProductScratch, and `held` for partial chains when an old C
 // is added last.
 constexpr int64_t kHeldRows = 96, kHeldColumns = 1024;
@@ -69,8 +73,7 @@ void multiply_serial(const Product& g, float* pack, float* held) {
   const int64_t columns = kPackFloats / depth / kPanel * kPanel;
   const int64_t column_block = hold && columns > kHeldColumns ? kHeldColumns : columns;
   const int64_t row_block = hold ? kHeldRows : g.m;
-  const bool direct = !g.b16 && g.bj == 1 && (g.m <= 2 * kRows || g.bk <= 64);
-  const bool copy_a = g.ai == 1 && g.ak >= 256 && g.n > 2 * kPanel;
+  const bool direct = reads_directly(g), copy_a = copies_a(g);
   float* const packed_a = pack + kPackFloats;
   for (int64_t i0 = 0; i0 < g.m; i0 += row_block) {
     const int64_t i1 = i0 + row_block < g.m ? i0 + row_block : g.m;
@@ -138,6 +141,27 @@ struct Workspace {
   float *pack, *held;
 };
 
+struct Cuts {
+  int64_t rows, columns;
+};
+
+// Every block of rows packs B again, every block of columns copies A again where A is copied: the dearer one is cut
+// less.
+Cuts cut_product(const Product& g, int64_t wanted) {
+  const int64_t most_rows = is_narrow(g) ? 1 : most(ceil_div(g.m, 8 * kRows), 1);
+  const bool rows_first = reads_directly(g) || (copies_a(g) && g.n <= g.m);
+  const int64_t most_columns = most(ceil_div(g.n, (rows_first || most_rows == 1 ? 2 : 4) * kPanel), 1);
+  Cuts c;
+  if (rows_first) {
+    c.rows = least(most_rows, wanted);
+    c.columns = least(most_columns, ceil_div(wanted, c.rows));
+  } else {
+    c.columns = least(most_columns, wanted);
+    c.rows = least(most_rows, ceil_div(wanted, c.columns));
+  }
+  return c;
+}
+
 void run_piece(const Piece& piece, const Workspace& w) {
   if (piece.turned)
     multiply_narrow(piece.product, piece.turned, w.pack);
@@ -160,20 +184,15 @@ void multiply(sfx_stream* stream, const Product* products, int64_t count) {
   const int64_t threads = serial ? 1 : team;
   float* const pack = scratch.floats(threads * kProductScratch);
   float* const held = hold ? scratch.floats(threads * kHeldRows * kHeldColumns) : nullptr;
-  // Cut the outputs of each product into about four tasks a thread, rows first: every row block packs B again.
+  // Cut the outputs of each product into about four tasks a thread.
   const double share = work / (double)(4 * team);
   int64_t total = 0;
-  int64_t *row_cuts = scratch.take<int64_t>(count), *column_cuts = scratch.take<int64_t>(count);
+  Cuts* const cuts = scratch.take<Cuts>(count);
   for (int64_t i = 0; i < count; i++) {
     const Product& g = products[i];
-    int64_t cuts = share > 0 && !serial ? (int64_t)((double)g.m * g.n * g.k / share + 0.999) : 1;
-    cuts = cuts < 1 ? 1 : cuts;
-    const int64_t most_rows = is_narrow(g) ? 1 : ceil_div(g.m, 8 * kRows),
-                  by_rows = most_rows < cuts ? most_rows : cuts;
-    const int64_t rest = ceil_div(cuts, by_rows > 0 ? by_rows : 1);
-    const int64_t by_columns = ceil_div(g.n, 2 * kPanel) < rest ? ceil_div(g.n, 2 * kPanel) : rest;
-    row_cuts[i] = by_rows > 0 ? by_rows : 1, column_cuts[i] = by_columns > 0 ? by_columns : 1;
-    total += g.m > 0 && g.n > 0 ? row_cuts[i] * column_cuts[i] : 0;
+    const int64_t wanted = share > 0 && !serial ? (int64_t)((double)g.m * g.n * g.k / share + 0.999) : 1;
+    cuts[i] = cut_product(g, most(wanted, 1));
+    total += g.m > 0 && g.n > 0 ? cuts[i].rows * cuts[i].columns : 0;
   }
   Piece* const pieces = scratch.take<Piece>(total);
   int64_t at = 0;
@@ -186,8 +205,8 @@ void multiply(sfx_stream* stream, const Product* products, int64_t count) {
       turn_rows(g, to);
       turned = to;
     }
-    const int64_t rows = ceil_div(ceil_div(g.m, row_cuts[i]), kRows) * kRows;
-    const int64_t columns = ceil_div(ceil_div(g.n, column_cuts[i]), kPanel) * kPanel;
+    const int64_t rows = ceil_div(ceil_div(g.m, cuts[i].rows), kRows) * kRows;
+    const int64_t columns = ceil_div(ceil_div(g.n, cuts[i].columns), kPanel) * kPanel;
     for (int64_t i0 = 0; i0 < g.m; i0 += turned ? g.m : rows)
       for (int64_t j0 = 0; j0 < g.n; j0 += columns) {
         Product t = g;

@@ -35,7 +35,7 @@ SFX_INLINE void set_weight(Product* g, const sfx_tensor* w, int64_t offset) {
 void multiply(sfx_stream*, const Product*, int64_t count);
 
 // One product on the calling thread, inside a task: `scratch` holds kProductScratch floats. Not for `add`.
-constexpr int64_t kProductScratch = 96 * 1024;
+constexpr int64_t kProductScratch = 232 * 1024;
 void multiply_here(const Product&, float* scratch);
 
 // On the calling thread, B (unit column stride) read where it lies, no scratch: for tiles that are in cache.

@@ -40,7 +40,7 @@ Routing sort_pairs(const Scratch& scratch, const int32_t* index, int64_t n, int3
 
 Pieces cut_pieces(const Scratch& scratch, sfx_stream* stream, const Routing& r, int64_t experts,
                   int64_t floats_a_pair) {
-  const int64_t rows = least(most(96 * 1024 / floats_a_pair / 12 * 12, 48), 384);
+  const int64_t rows = least(most(256 * 1024 / floats_a_pair / 12 * 12, 48), 384);
   Pieces p = {scratch.take<Piece>(experts + r.pairs / rows + 1), 0, false};
   for (int64_t e = 0; e < experts; e++)
     for (int64_t begin = r.first[e]; begin < r.first[e + 1]; begin += rows)

@@ -14,7 +14,7 @@ int32_t rms_norm_forward(sfx_stream* s, const sfx_tensor* x, const sfx_tensor* w
   const Operation op(s);
   const int64_t n = x->shape[0], h = x->shape[1];
   const float* weight = data(w);
-  parallel_ranges(s, n, 1, (double)n * h / 16, [&](int64_t begin, int64_t end) {
+  parallel_ranges(s, n, 1, (double)n * h / 5, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       const float* in = data(x) + r * x->stride[0];
       float* out = data(y) + r * y->stride[0];
@@ -40,7 +40,7 @@ int32_t rms_norm_backward(sfx_stream* s, const sfx_tensor* dy, const sfx_tensor*
   const int64_t n = x->shape[0], h = x->shape[1];
   const float* weight = data(w);
   if (dx)
-    parallel_ranges(s, n, 1, (double)n * h / 16, [&](int64_t begin, int64_t end) {
+    parallel_ranges(s, n, 1, (double)n * h / 5, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; r++) {
         const float *in = data(x) + r * x->stride[0], *g = data(dy) + r * dy->stride[0];
         float* out = data(dx) + r * dx->stride[0];
@@ -58,7 +58,7 @@ int32_t rms_norm_backward(sfx_stream* s, const sfx_tensor* dy, const sfx_tensor*
       }
     });
   if (dw)
-    parallel_ranges(s, h, 16, (double)n * h / 16, [&](int64_t begin, int64_t end) {
+    parallel_ranges(s, h, 16, (double)n * h / 5, [&](int64_t begin, int64_t end) {
       float* sum = data(dw);
       for (int64_t r = 0; r < n; r++) {
         const float *in = data(x) + r * x->stride[0], *g = data(dy) + r * dy->stride[0];

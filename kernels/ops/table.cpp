@@ -24,12 +24,16 @@ struct Guarded<Operator> {
 };
 
 int32_t synchronize(sfx_stream*) { return SFX_OK; }  // operators return when they are done
-int32_t copy(sfx_stream*, void* to, const void* from, int64_t bytes) {
-  if (bytes > 0) memcpy(to, from, (size_t)bytes);
+int32_t copy(sfx_stream* s, void* to, const void* from, int64_t bytes) {
+  parallel_ranges(s, bytes, 4096, (double)bytes / 16, [&](int64_t begin, int64_t end) {
+    memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, (size_t)(end - begin));
+  });
   return SFX_OK;
 }
-int32_t fill_zero(sfx_stream*, void* to, int64_t bytes) {
-  if (bytes > 0) memset(to, 0, (size_t)bytes);
+int32_t fill_zero(sfx_stream* s, void* to, int64_t bytes) {
+  parallel_ranges(s, bytes, 4096, (double)bytes / 16, [&](int64_t begin, int64_t end) {
+    memset(static_cast<char*>(to) + begin, 0, (size_t)(end - begin));
+  });
   return SFX_OK;
 }
 
