@@ -39,12 +39,36 @@ typedef struct {
 
 typedef struct sfx_stream sfx_stream;  // on the CPU: a thread team; work on one stream runs in order
 
+#ifdef __cplusplus
+#define SFX_DEFAULT(value) = value
+#else
+#define SFX_DEFAULT(value)
+#endif
+
+// How the sink scales a row: O = f(lse, s) softmax(S) V, with lse = log(sum exp S) and s the sink logit of the head.
+typedef enum {
+  SFX_SINK_SIGMOID = 0,     // sigmoid(lse - s): the sink is one more key of score s and value 0
+  SFX_SINK_GATE = 1,        // sigmoid(s): a learned gate of the head
+  SFX_SINK_SATURATION = 2,  // 1 - exp(-exp(lse - s))
+} sfx_sink_function;
+
+// Variants of masks and scores; zeros and NULL leave plain attention.
+typedef struct {
+  const int32_t* document_start;  // [n]: segment-local position of the first key of the row's document, never falling
+                                  // within a segment; keys before it are seen only below `prefix`
+  const float* slopes;            // [H], ALiBi: the score falls by slope * (q - k)
+  float softcap;                  // > 0: scores become softcap * tanh(score / softcap), before ALiBi
+  int32_t sink_function;
+  const float* dlse;  // [n,H], backward only: gradient with regard to the forward's lse
+} sfx_attention_variant;
+
 // Which keys a query sees: same segment, k <= q, and (window < 0, or q - k <= window, or k < prefix). Positions are
 // segment-local.
 typedef struct {
   int64_t window;  // < 0: full causal; Hugging Face's sliding_window W is window = W - 1
   int64_t prefix;  // visible prefix length, 0 = none
   float scale;     // usually 1/sqrt(D); the sink logit is not scaled
+  const sfx_attention_variant* variant SFX_DEFAULT(nullptr);  // NULL: plain
 } sfx_attention_mask;
 
 // Rows of a paged pass: row r appends to sequence `sequence[r]` at position `position[r]`. Rows of one sequence are
@@ -130,8 +154,8 @@ typedef struct sfx_backend {
   int32_t (*rope)(sfx_stream*, sfx_tensor* x, const int32_t* position, const sfx_tensor* cosine, const sfx_tensor* sine,
                   int32_t inverse);
 
-  // Packed sink attention: q[n,H,D], k,v[n,K,D] -> out[n,H,D], lse[n,H] = log(sum exp(scores) + exp(sink)); sink [H] or
-  // NULL.
+  // Packed sink attention: q[n,H,D], k,v[n,K,D] -> out[n,H,D], lse[n,H] = log(sum exp(scores) + exp(sink)), without the
+  // sink's term under another sink function than the sigmoid; sink [H] or NULL. float32 or bf16 storage.
   int32_t (*attention_forward)(sfx_stream*, const sfx_tensor* q, const sfx_tensor* k, const sfx_tensor* v,
                                const float* sink, const int32_t* cu_seqlens, int64_t segments,
                                const sfx_attention_mask*, sfx_tensor* out, float* lse);

@@ -3,11 +3,18 @@ import { SinkflexError } from './errors.ts';
 import { addon } from './native.ts';
 
 export {
+  type AttentionArray,
+  type AttentionStrides,
+  type SinkAttentionBackwardOptions,
   type SinkAttentionGradients,
   type SinkAttentionOptions,
   type SinkAttentionResult,
+  type SinkFunction,
   sinkAttention,
+  sinkAttentionAsync,
   sinkAttentionBackward,
+  sinkAttentionBackwardAsync,
+  sinkFunctions,
 } from './attention.ts';
 export { readModelConfig } from './checkpoint.ts';
 export { Engine, type EngineStats, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';

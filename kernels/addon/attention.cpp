@@ -1,25 +1,20 @@
-// sinkAttention and sinkAttentionBackward over plain arrays: one operator call each, on the caller. For the golden
-// fixtures, for benches and for people who want the operator alone; the engine does not come by here.
+// sinkAttention and sinkAttentionBackward over plain arrays, on the caller or on a thread of their own. For people who
+// want the operator alone, for the golden fixtures and for benches; the engine does not come by here.
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
+#include <vector>
 
 #include "../backend.h"
 #include "../model/tensors.h"
 #include "addon.h"
 #include "arguments.h"
+#include "native_task.h"
 
 namespace sinkflex {
 
 namespace {
-
-struct AttentionInputs {
-  int64_t n = 0, heads = 0, kv_heads = 0, head_dim = 0, segments = 0;
-  sfx_tensor q{}, k{}, v{};
-  const float* sink = nullptr;
-  const int32_t* cu = nullptr;
-  sfx_attention_mask mask{};
-  int32_t threads = 1;
-};
 
 // A stream for one call.
 class CallStream {
@@ -45,86 +40,224 @@ const sfx_backend* backend_here() {
   return backend;
 }
 
+// [batch, length, heads, D] somewhere in an array, strides in elements.
+struct Input {
+  uint8_t* data = nullptr;
+  int32_t dtype = SFX_F32;
+  int64_t batch = 0, token = 0, head = 0;
+};
+
+int64_t bytes_of_element(int32_t dtype) { return dtype == SFX_BF16 ? 2 : 4; }
+
+// Everything of one call, read on the JavaScript thread; run() touches no JavaScript.
+struct Call {
+  const sfx_backend* backend = nullptr;
+  int64_t batch = 1, length = 0, heads = 0, kv_heads = 0, depth = 0;
+  int32_t threads = 1, dtype = SFX_F32;
+  std::vector<int32_t> cu;  // of one batch entry
+  Input q, k, v, dout;
+  const float *sink = nullptr, *lse = nullptr;
+  sfx_attention_mask mask{};
+  sfx_attention_variant variant{};
+  uint8_t *out = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;  // dense
+  float *written_lse = nullptr, *dsink = nullptr;
+  Napi::ObjectReference options, result;  // keep the arrays alive
+
+  void run(bool backward);
+};
+
+sfx_tensor tensor_of(const Input& in, int64_t entry, int64_t n, int64_t heads, int64_t depth) {
+  sfx_tensor t = view(in.data + entry * in.batch * bytes_of_element(in.dtype), {n, heads, depth});
+  t.dtype = in.dtype;
+  t.stride[0] = in.token, t.stride[1] = in.head;
+  return t;
+}
+
+Input dense(uint8_t* data, int32_t dtype, int64_t length, int64_t heads, int64_t depth) {
+  return {data, dtype, length * heads * depth, heads * depth, depth};
+}
+
+void Call::run(bool backward) {
+  const CallStream stream(backend, threads);
+  const auto follows = [&](const Input& in) { return !in.data || in.batch == length * in.token; };
+  // Entries that follow each other are one packed call.
+  const bool packed = batch > 1 && follows(q) && follows(k) && follows(v) && follows(dout);
+  std::vector<int32_t> all = cu;
+  if (packed)
+    for (int64_t i = 1; i < batch; ++i)
+      for (size_t j = 1; j < cu.size(); ++j) all.push_back(static_cast<int32_t>(i * length + cu[j]));
+  const int64_t n = packed ? batch * length : length;
+  for (int64_t i = 0; i < (packed ? 1 : batch); ++i) {
+    const sfx_tensor tq = tensor_of(q, i, n, heads, depth), tk = tensor_of(k, i, n, kv_heads, depth),
+                     tv = tensor_of(v, i, n, kv_heads, depth);
+    sfx_tensor to = tensor_of(dense(out, dtype, length, heads, depth), i, n, heads, depth);
+    sfx_attention_variant entry = variant;
+    if (entry.document_start) entry.document_start += i * length;
+    if (entry.dlse) entry.dlse += i * length * heads;
+    sfx_attention_mask m = mask;
+    m.variant = &entry;
+    const auto segments = static_cast<int64_t>(all.size()) - 1;
+    if (!backward) {
+      check(backend,
+            backend->attention_forward(stream.get(), &tq, &tk, &tv, sink, all.data(), segments, &m, &to,
+                                       written_lse + i * length * heads),
+            "attention_forward");
+      continue;
+    }
+    const sfx_tensor tdo = tensor_of(dout, i, n, heads, depth);
+    sfx_tensor tdq = tensor_of(dense(dq, dtype, length, heads, depth), i, n, heads, depth),
+               tdk = tensor_of(dense(dk, dtype, length, kv_heads, depth), i, n, kv_heads, depth),
+               tdv = tensor_of(dense(dv, dtype, length, kv_heads, depth), i, n, kv_heads, depth);
+    check(backend,
+          backend->attention_backward(stream.get(), &tdo, &tq, &tk, &tv, sink, &to, lse + i * length * heads,
+                                      all.data(), segments, &m, &tdq, &tdk, &tdv, sink ? dsink : nullptr),
+          "attention_backward");
+  }
+  check(backend, backend->synchronize(stream.get()), "synchronize");
+}
+
 const float* floats_sized(const Napi::Value& value, const std::string& name, int64_t count) {
   const auto a = floats_of(value, name);
   if (static_cast<int64_t>(a.size) != count) throw bad_argument(name, "of " + std::to_string(count) + " elements");
   return a.data;
 }
 
-AttentionInputs read_inputs(const Napi::Object& o) {
-  AttentionInputs x;
-  x.heads = integer_of(o.Get("heads"), "heads", 1, 1 << 20);
-  x.kv_heads = integer_of(o.Get("kvHeads"), "kvHeads", 1, 1 << 20);
-  x.head_dim = integer_of(o.Get("headDim"), "headDim", 1, 1 << 16);
-  if (x.heads % x.kv_heads != 0) throw bad_argument("heads", "a multiple of kvHeads");
+// float32, or bf16 as the Uint16Array of its bits.
+Input stored(const Napi::Value& value, const std::string& name, int64_t* count) {
+  if (!value.IsTypedArray()) throw bad_argument(name, "a Float32Array, or a Uint16Array of bf16");
+  const auto array = value.As<Napi::TypedArray>();
+  const auto type = array.TypedArrayType();
+  if (type != napi_float32_array && type != napi_uint16_array)
+    throw bad_argument(name, "a Float32Array, or a Uint16Array of bf16");
+  *count = static_cast<int64_t>(array.ElementLength());
+  Input in;
+  in.dtype = type == napi_uint16_array ? SFX_BF16 : SFX_F32;
+  in.data = static_cast<uint8_t*>(array.ArrayBuffer().Data()) + array.ByteOffset();
+  return in;
+}
+
+Input strided(const Call& c, const Napi::Object& o, const std::string& name, int64_t heads) {
+  int64_t count = 0;
+  Input in = stored(o.Get(name), name, &count);
+  in.token = heads * c.depth, in.head = c.depth, in.batch = c.length * in.token;
+  const Napi::Value strides = object_of(o.Get("strides"), "strides").Get(name);
+  if (!strides.IsUndefined()) {
+    const Napi::Object s = object_of(strides, "strides." + name);
+    constexpr int64_t most = int64_t{1} << 40;
+    in.token = integer_of(s.Get("token"), "strides." + name + ".token", 0, most);
+    in.head = integer_of(s.Get("head"), "strides." + name + ".head", 0, most);
+    if (c.batch > 1) in.batch = integer_of(s.Get("batch"), "strides." + name + ".batch", 0, most);
+    const int64_t end =
+        c.length == 0 ? 0 : (c.batch - 1) * in.batch + (c.length - 1) * in.token + (heads - 1) * in.head + c.depth;
+    if (end > count)
+      throw bad_argument(
+          name, "of at least " + std::to_string(end) + " elements for its strides, it has " + std::to_string(count));
+    return in;
+  }
+  if (count != c.batch * in.batch) throw bad_argument(name, "of " + std::to_string(c.batch * in.batch) + " elements");
+  return in;
+}
+
+void read_call(Call& c, const Napi::Object& o) {
+  c.backend = backend_here();
+  c.heads = integer_of(o.Get("heads"), "heads", 1, 1 << 20);
+  c.kv_heads = integer_of(o.Get("kvHeads"), "kvHeads", 1, 1 << 20);
+  c.depth = integer_of(o.Get("headDim"), "headDim", 1, 1 << 16);
+  if (c.heads % c.kv_heads != 0) throw bad_argument("heads", "a multiple of kvHeads");
   const auto cu = int32s_of(o.Get("cuSeqlens"), "cuSeqlens");
   if (cu.size < 2 || cu.data[0] != 0) throw bad_argument("cuSeqlens", "ascending from 0");
   for (size_t i = 1; i < cu.size; ++i)
     if (cu.data[i] < cu.data[i - 1]) throw bad_argument("cuSeqlens", "ascending from 0");
-  x.cu = cu.data;
-  x.segments = static_cast<int64_t>(cu.size) - 1;
-  x.n = cu.data[cu.size - 1];
-  x.q = view(floats_sized(o.Get("q"), "q", x.n * x.heads * x.head_dim), {x.n, x.heads, x.head_dim});
-  x.k = view(floats_sized(o.Get("k"), "k", x.n * x.kv_heads * x.head_dim), {x.n, x.kv_heads, x.head_dim});
-  x.v = view(floats_sized(o.Get("v"), "v", x.n * x.kv_heads * x.head_dim), {x.n, x.kv_heads, x.head_dim});
-  if (!o.Get("sink").IsUndefined()) x.sink = floats_sized(o.Get("sink"), "sink", x.heads);
-  x.mask.window = integer_of(o.Get("window"), "window", -1, INT32_MAX);
-  x.mask.prefix = integer_of(o.Get("prefix"), "prefix", 0, INT32_MAX);
-  x.mask.scale = static_cast<float>(number_of(o.Get("scale"), "scale"));
-  x.threads = static_cast<int32_t>(integer_of(o.Get("threads"), "threads", 1, 1024));
-  return x;
+  c.cu.assign(cu.data, cu.data + cu.size);
+  c.length = c.cu.back();
+  c.batch = integer_of(o.Get("batch"), "batch", 1, 1 << 20);
+  if (c.batch * c.length > INT32_MAX) throw bad_argument("batch", "of at most 2^31 - 1 tokens in all");
+  c.q = strided(c, o, "q", c.heads);
+  c.k = strided(c, o, "k", c.kv_heads);
+  c.v = strided(c, o, "v", c.kv_heads);
+  c.dtype = c.q.dtype;
+  if (c.k.dtype != c.dtype || c.v.dtype != c.dtype) throw bad_argument("k and v", "stored as q is");
+  if (!o.Get("sink").IsUndefined()) c.sink = floats_sized(o.Get("sink"), "sink", c.heads);
+  c.mask.window = integer_of(o.Get("window"), "window", -1, INT32_MAX);
+  c.mask.prefix = integer_of(o.Get("prefix"), "prefix", 0, INT32_MAX);
+  c.mask.scale = static_cast<float>(number_of(o.Get("scale"), "scale"));
+  c.variant.sink_function = static_cast<int32_t>(integer_of(o.Get("sinkFunction"), "sinkFunction", 0, 2));
+  c.variant.softcap = static_cast<float>(number_of(o.Get("softcap"), "softcap"));
+  if (!(c.variant.softcap >= 0)) throw bad_argument("softcap", "at least 0");
+  if (!o.Get("slopes").IsUndefined()) c.variant.slopes = floats_sized(o.Get("slopes"), "slopes", c.heads);
+  if (!o.Get("documentStart").IsUndefined()) {
+    const auto start = int32s_of(o.Get("documentStart"), "documents");
+    if (static_cast<int64_t>(start.size) != c.batch * c.length)
+      throw bad_argument("documents", "of " + std::to_string(c.batch * c.length) + " elements");
+    c.variant.document_start = start.data;
+  }
+  c.threads = static_cast<int32_t>(integer_of(o.Get("threads"), "threads", 1, 1024));
+  c.options = Napi::Persistent(o);
 }
 
-struct Output {
-  Napi::Float32Array array;
-  float* data;
-};
-
-Output make_output(Napi::Env env, Napi::Object result, const char* key, int64_t count) {
+// A dense result array in the storage of the inputs.
+uint8_t* make_stored(Napi::Env env, Call& c, const char* key, int64_t count) {
+  const auto size = static_cast<size_t>(count);
+  if (c.dtype == SFX_BF16) {
+    auto array = Napi::Uint16Array::New(env, size);
+    c.result.Value().Set(key, array);
+    return reinterpret_cast<uint8_t*>(array.Data());
+  }
+  auto array = Napi::Float32Array::New(env, size);
+  c.result.Value().Set(key, array);
+  return reinterpret_cast<uint8_t*>(array.Data());
+}
+float* make_floats(Napi::Env env, Call& c, const char* key, int64_t count) {
   auto array = Napi::Float32Array::New(env, static_cast<size_t>(count));
-  result.Set(key, array);
-  return {array, array.Data()};
+  c.result.Value().Set(key, array);
+  return array.Data();
+}
+
+Napi::Value start(Napi::Env env, const std::shared_ptr<Call>& call, bool backward, bool async) {
+  if (!async) {
+    call->run(backward);
+    return call->result.Value();
+  }
+  return run_native(
+      env, "sinkflex:attention", std::make_shared<std::atomic<bool>>(false), [call, backward] { call->run(backward); },
+      [call](Napi::Env) -> Napi::Value { return call->result.Value(); });
 }
 
 Napi::Value forward(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
-    const sfx_backend* b = backend_here();
-    const AttentionInputs x = read_inputs(object_of(info[0], "options"));
-    Napi::Object result = Napi::Object::New(env);
-    const Output out = make_output(env, result, "out", x.n * x.heads * x.head_dim),
-                 lse = make_output(env, result, "lse", x.n * x.heads);
-    sfx_tensor o = view(out.data, {x.n, x.heads, x.head_dim});
-    const CallStream stream(b, x.threads);
-    check(b, b->attention_forward(stream.get(), &x.q, &x.k, &x.v, x.sink, x.cu, x.segments, &x.mask, &o, lse.data),
-          "attention_forward");
-    check(b, b->synchronize(stream.get()), "synchronize");
-    return result;
+    const auto call = std::make_shared<Call>();
+    Call& c = *call;
+    read_call(c, object_of(info[0], "options"));
+    c.result = Napi::Persistent(Napi::Object::New(env));
+    c.out = make_stored(env, c, "out", c.batch * c.length * c.heads * c.depth);
+    c.written_lse = make_floats(env, c, "lse", c.batch * c.length * c.heads);
+    return start(env, call, false, boolean_of(info[1], "async"));
   });
 }
 
 Napi::Value backward(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
-    const sfx_backend* b = backend_here();
-    const Napi::Object options = object_of(info[0], "options");
-    const AttentionInputs x = read_inputs(options);
-    const int64_t wide = x.n * x.heads * x.head_dim, narrow = x.n * x.kv_heads * x.head_dim;
-    const sfx_tensor dout = view(floats_sized(options.Get("dout"), "dout", wide), {x.n, x.heads, x.head_dim});
-    const sfx_tensor out = view(floats_sized(options.Get("out"), "out", wide), {x.n, x.heads, x.head_dim});
-    const float* lse = floats_sized(options.Get("lse"), "lse", x.n * x.heads);
-    Napi::Object result = Napi::Object::New(env);
-    const Output dq = make_output(env, result, "dq", wide), dk = make_output(env, result, "dk", narrow),
-                 dv = make_output(env, result, "dv", narrow), dsink = make_output(env, result, "dsink", x.heads);
-    sfx_tensor dqt = view(dq.data, {x.n, x.heads, x.head_dim}), dkt = view(dk.data, {x.n, x.kv_heads, x.head_dim}),
-               dvt = view(dv.data, {x.n, x.kv_heads, x.head_dim});
-    const CallStream stream(b, x.threads);
-    check(b,
-          b->attention_backward(stream.get(), &dout, &x.q, &x.k, &x.v, x.sink, &out, lse, x.cu, x.segments, &x.mask,
-                                &dqt, &dkt, &dvt, x.sink ? dsink.data : nullptr),
-          "attention_backward");
-    check(b, b->synchronize(stream.get()), "synchronize");
-    return result;
+    const auto call = std::make_shared<Call>();
+    Call& c = *call;
+    const Napi::Object o = object_of(info[0], "options");
+    read_call(c, o);
+    const int64_t n = c.batch * c.length, wide = n * c.heads * c.depth, narrow = n * c.kv_heads * c.depth;
+    c.dout = strided(c, o, "dout", c.heads);
+    int64_t count = 0;
+    const Input out = stored(o.Get("out"), "out", &count);
+    if (count != wide) throw bad_argument("out", "of " + std::to_string(wide) + " elements");
+    if (out.dtype != c.dtype || c.dout.dtype != c.dtype) throw bad_argument("out and dout", "stored as q is");
+    c.out = out.data;
+    c.lse = floats_sized(o.Get("lse"), "lse", n * c.heads);
+    if (!o.Get("dlse").IsUndefined()) c.variant.dlse = floats_sized(o.Get("dlse"), "dlse", n * c.heads);
+    c.result = Napi::Persistent(Napi::Object::New(env));
+    c.dq = make_stored(env, c, "dq", wide);
+    c.dk = make_stored(env, c, "dk", narrow);
+    c.dv = make_stored(env, c, "dv", narrow);
+    c.dsink = make_floats(env, c, "dsink", c.heads);
+    return start(env, call, true, boolean_of(info[1], "async"));
   });
 }
 

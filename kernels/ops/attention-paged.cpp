@@ -38,6 +38,8 @@ int32_t attention_paged(sfx_stream* stream, const sfx_tensor* q, const float* si
             "attention: query heads must be a multiple of key heads, at most 64 a group");
   SFX_CHECK(tokens >= 16 && kTile % tokens == 0, "attention: page_tokens must be 16, 32 or 64");
   SFX_CHECK(unit_last(q) && unit_last(out), "attention: heads must be contiguous in D");
+  SFX_CHECK(!mask->variant || (!mask->variant->document_start && sink_function(*mask) == SFX_SINK_SIGMOID),
+            "attention_paged: documents and other sink functions are for packed sequences");
   const Operation op(stream);
   const int64_t group = heads / kv_heads, width = padded(depth), together = positions_together(group, *mask);
   const float *const keys = static_cast<const float*>(paged->keys), *const values =
@@ -62,6 +64,7 @@ int32_t attention_paged(sfx_stream* stream, const sfx_tensor* q, const float* si
     const int32_t* pages = paged->page_table + paged->sequence[row0] * paged->max_pages;
     float *const scores = scratch + thread * scratch_floats, *const rows_q = scores + kMaxRows * kTile,
                  *const rows_o = rows_q + kMaxRows * width;
+    const View view = view_of(*mask, 0, h * group);
     SoftmaxRows soft;
     for (int64_t r = 0; r < rows; r++) {
       const float* from = data(q) + (row0 + r / group) * q->stride[0] + (h * group + r % group) * q->stride[1];
@@ -69,9 +72,8 @@ int32_t attention_paged(sfx_stream* stream, const sfx_tensor* q, const float* si
       for (int64_t d = 0; d < width; d += 16) store(rows_o + r * width + d, zero());
     }
     softmax_begin(&soft, rows, group, sink ? sink + h * group : nullptr);
-    for (int64_t j0 = 0; j0 < t1; j0 += kTile) {
-      if (!tile_visible(t0, t1, j0, *mask)) continue;
-      const int64_t begin = tile_begin(t0, j0, *mask), end = tile_end(t1, j0);
+    for (int64_t j0 = tile_next(t0, 0, view); j0 < t1; j0 = tile_next(t0, j0 + kTile, view)) {
+      const int64_t begin = tile_begin(t0, j0, view), end = tile_end(t1, j0);
       const int64_t lane0 = begin / 16 * 16, lane1 = (end + 15) / 16 * 16;
       for (int64_t part = lane0 / tokens * tokens; part < lane1; part += tokens) {
         const int64_t from = most(lane0 - part, 0), to = least(lane1 - part, tokens),
@@ -79,10 +81,10 @@ int32_t attention_paged(sfx_stream* stream, const sfx_tensor* q, const float* si
         multiply_small(rows, to - from, depth, rows_q, width, 1, keys + (page * kv_heads + h) * depth * tokens + from,
                        tokens, scores + part + from, kTile, false);
       }
-      if (tile_full(t0, t1, j0, *mask))
-        softmax_tile<true>(&soft, scores, rows, group, t0, j0, 0, 4, *mask);
+      if (tile_full(t0, t1, j0, view))
+        softmax_tile<true>(&soft, scores, rows, group, t0, j0, 0, 4, view);
       else
-        softmax_tile<false>(&soft, scores, rows, group, t0, j0, (int)(lane0 / 16), (int)(lane1 / 16), *mask);
+        softmax_tile<false>(&soft, scores, rows, group, t0, j0, (int)(lane0 / 16), (int)(lane1 / 16), view);
       rescale_rows(&soft, rows_o, rows, width);
       for (int64_t part = begin / tokens * tokens; part < end; part += tokens) {
         const int64_t from = most(begin - part, 0), to = least(end - part, tokens), page = pages[(j0 + part) / tokens];

@@ -5,9 +5,8 @@
 #ifndef SINKFLEX_OPS_ATTENTION_TILE_H
 #define SINKFLEX_OPS_ATTENTION_TILE_H
 
-#include "elementary.h"
+#include "attention-variants.h"
 #include "gemm.h"
-#include "operation.h"
 
 namespace SFX_NS {
 
@@ -19,22 +18,25 @@ constexpr int64_t kMaxRows = 64;  // rows (position x query head of a group) wor
 struct Visible {
   float upper, lower, prefix;
 };
-SFX_INLINE Visible visible(int64_t t, int64_t j0, const sfx_attention_mask& mask) {
+SFX_INLINE Visible visible(int64_t t, int64_t j0, const View& view) {
   const auto clamp = [](int64_t x) { return (float)(x < 0 ? 0 : x > kTile ? kTile : x); };
-  return {clamp(t - j0 + 1), mask.window < 0 ? 0.0f : clamp(t - mask.window - j0), clamp(mask.prefix - j0)};
+  return {clamp(t - j0 + 1), clamp(lowest(t, view) - j0), clamp(view.prefix - j0)};
 }
 // For queries [t0, t1): does any see a key of the tile; do all see all of it; bounds of the keys that matter.
-SFX_INLINE bool tile_visible(int64_t t0, int64_t t1, int64_t j0, const sfx_attention_mask& mask) {
-  return j0 < t1 && (mask.window < 0 || j0 < mask.prefix || j0 + kTile - 1 >= t0 - mask.window);
+SFX_INLINE bool tile_visible(int64_t t0, int64_t t1, int64_t j0, const View& view) {
+  return j0 < t1 && (j0 < view.prefix || j0 + kTile - 1 >= lowest(t0, view));
 }
-SFX_INLINE bool tile_full(int64_t t0, int64_t t1, int64_t j0, const sfx_attention_mask& mask) {
-  return j0 + kTile - 1 <= t0 && (mask.window < 0 || t1 - 1 - j0 <= mask.window || j0 + kTile <= mask.prefix);
+SFX_INLINE bool tile_full(int64_t t0, int64_t t1, int64_t j0, const View& view) {
+  return j0 + kTile - 1 <= t0 && (lowest(t1 - 1, view) <= j0 || j0 + kTile <= view.prefix);
 }
-SFX_INLINE int64_t tile_begin(int64_t t0, int64_t j0, const sfx_attention_mask& mask) {
-  if (mask.window < 0 || j0 < mask.prefix || t0 - mask.window <= j0) return 0;
-  return t0 - mask.window - j0;
+SFX_INLINE int64_t tile_begin(int64_t t0, int64_t j0, const View& view) {
+  return j0 < view.prefix ? 0 : most(lowest(t0, view) - j0, 0);
 }
 SFX_INLINE int64_t tile_end(int64_t t1, int64_t j0) { return t1 - j0 < kTile ? t1 - j0 : kTile; }
+// The first tile at or after j0 that a query from t0 on may see: whole stretches that the mask forbids are jumped over.
+SFX_INLINE int64_t tile_next(int64_t t0, int64_t j0, const View& view) {
+  return j0 < view.prefix ? j0 : most(j0, lowest(t0, view) / kTile * kTile);
+}
 
 SFX_INLINE v16 mask_scores(v16 score, int v, Visible see) {
   const v16 lane = add(iota(), set1((float)(16 * v)));
@@ -60,19 +62,20 @@ SFX_INLINE void softmax_begin(SoftmaxRows* s, int64_t rows, int64_t group, const
 // scores[rows][64] -> weights exp(scale score - m) in place; alpha is the factor that the rows' outputs so far must
 // take. Row r belongs to position t0 + r / group. `Whole`: every row sees every key. Only the vectors [v0, v1) of the
 // tile hold scores; no row sees the others, which count as weight +0 and are not written.
-template <bool Whole>
-void softmax_tile(SoftmaxRows* s, float* scores, int64_t rows, int64_t group, int64_t t0, int64_t j0, int v0, int v1,
-                  const sfx_attention_mask& mask) {
-  const v16 scale = set1(mask.scale), none = set1(-SFX_INFINITY);
+template <bool Whole, bool Plain>
+void softmax_tile_as(SoftmaxRows* s, float* scores, int64_t rows, int64_t group, int64_t t0, int64_t j0, int v0, int v1,
+                     const View& view) {
+  const v16 scale = set1(view.scale), none = set1(-SFX_INFINITY);
   for (int64_t r = 0; r < rows; r++) {
     float* row = scores + r * kTile;
     v16 x[4];
-    const Visible see = Whole ? Visible{} : visible(t0 + r / group, j0, mask);
+    const Visible see = Whole ? Visible{} : visible(t0 + r / group, j0, view);
 #pragma GCC unroll 4
     for (int v = 0; v < 4; v++) {
       x[v] = none;
       if (!Whole && (v < v0 || v >= v1)) continue;
       x[v] = mul(load(row + 16 * v), scale);
+      if (!Plain) x[v] = varied_score(x[v], view, r % group, t0 + r / group, j0 + 16 * v, nullptr);
       if (!Whole) x[v] = mask_scores(x[v], v, see);
       store(row + 16 * v, x[v]);
     }
@@ -101,6 +104,15 @@ void softmax_tile(SoftmaxRows* s, float* scores, int64_t rows, int64_t group, in
   for (int64_t r = 0; r < rows; r += 16) store(s->l + r, fma(load(s->l + r), load(s->alpha + r), load(s->sum + r)));
 }
 
+template <bool Whole>
+SFX_INLINE void softmax_tile(SoftmaxRows* s, float* scores, int64_t rows, int64_t group, int64_t t0, int64_t j0, int v0,
+                             int v1, const View& view) {
+  if (view.plain)
+    softmax_tile_as<Whole, true>(s, scores, rows, group, t0, j0, v0, v1, view);
+  else
+    softmax_tile_as<Whole, false>(s, scores, rows, group, t0, j0, v0, v1, view);
+}
+
 SFX_INLINE void rescale_rows(const SoftmaxRows* s, float* out, int64_t rows, int64_t width) {
   for (int64_t r = 0; r < rows; r++) {
     if (s->alpha[r] == 1.0f) continue;
@@ -116,6 +128,14 @@ SFX_INLINE void softmax_end(SoftmaxRows* s, int64_t rows) {
     store(s->alpha + r, select(less(zero(), l), div(set1(1.0f), l), zero()));
     store(s->sum + r, select(less(zero(), l), add(load(s->m + r), log(l)), set1(-SFX_INFINITY)));
   }
+}
+
+// After softmax_end, for a sink function f other than the sigmoid: what outputs are multiplied by becomes f / l.
+SFX_INLINE void scale_by_sink(SoftmaxRows* s, int64_t rows, int64_t group, int32_t function, const float* sink) {
+  float logit[kMaxRows] = {};
+  for (int64_t r = 0; r < rows; r++) logit[r] = sink[r % group];
+  for (int64_t r = 0; r < rows; r += 16)
+    store(s->alpha + r, mul(load(s->alpha + r), sink_terms(function, load(s->sum + r), load(logit + r)).f));
 }
 
 // out[rows][width] += P V over keys [begin, end) of a tile, one chain a row; values[key][stride].

@@ -158,6 +158,7 @@ void test_elementary();
 void test_linear();
 void test_elementwise();
 void test_attention();
+void test_attention_variants();
 void test_moe();
 void test_vocabulary();
 int bench(int argc, char** argv);

@@ -10,8 +10,10 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     void (*run)();
-  } suites[] = {{"elementary", test_elementary}, {"linear", test_linear}, {"elementwise", test_elementwise},
-                {"attention", test_attention},   {"moe", test_moe},       {"vocabulary", test_vocabulary}};
+  } suites[] = {{"elementary", test_elementary},       {"linear", test_linear},
+                {"elementwise", test_elementwise},     {"attention", test_attention},
+                {"variants", test_attention_variants}, {"moe", test_moe},
+                {"vocabulary", test_vocabulary}};
   for (const auto& suite : suites)
     if (only.empty() || only == suite.name) {
       const int before = failures;
