@@ -6,7 +6,7 @@ import { absent, compareFile, traceFiles } from './traces.ts';
 const missing = absent && `the traces of tau2-bench are not there: ${absent} (TAU2_TRACES, TAU2_DATA)`;
 if (missing) t.test('parity', { skip: missing }, async () => {});
 else {
-  for (const path of traceFiles().filter((path) => !basename(path).startsWith('telecom'))) {
+  for (const path of traceFiles()) {
     t.test(basename(path), async (t) => {
       const { episodes, calls, skipped, finals, differences } = await compareFile(path);
       t.comment(`${episodes} episodes, ${calls} calls (${skipped} not compared), ${finals} rewards`);

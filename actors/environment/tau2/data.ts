@@ -9,6 +9,8 @@ import { mock } from './mock/index.ts';
 import { parseOrdered } from './python/json.ts';
 import { retail } from './retail/index.ts';
 import type { Tau2Task } from './tasks.ts';
+import { telecom } from './telecom/index.ts';
+import { parseToml } from './toml.ts';
 
 export interface DomainData {
   readonly domain: Domain;
@@ -115,9 +117,15 @@ function open(folder: string, name: DomainName): Domain {
       return airline(json(join(folder, 'db.json'))) as Domain;
     case 'mock':
       return mock(json(join(folder, 'db.json')), json(join(folder, 'user_db.json'))) as Domain;
-    default:
-      throw new ActorsError('SINKFLEX_TAU2_DATA', `the domain ${name} is not there yet`);
+    case 'telecom':
+      return telecom(book(folder, 'db'), book(folder, 'user_db')) as Domain;
   }
+}
+
+/** The original's TOML; JSON of the same content where that is what there is. */
+function book(folder: string, name: string): unknown {
+  const toml = join(folder, `${name}.toml`);
+  return existsSync(toml) ? parseToml(read(toml)) : json(join(folder, `${name}.json`));
 }
 
 /** The whole set where it is there; the two smaller ones that the telecom domain also has otherwise. */
