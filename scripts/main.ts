@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { agentCommand } from './agent.ts';
 import { benchCommand } from './bench/index.ts';
+import { compareCommand } from './compare.ts';
 import { doctorCommand } from './doctor.ts';
 import { explain } from './errors.ts';
 import { evaluateCommand } from './evaluate.ts';
@@ -47,7 +48,7 @@ function program(): Command {
     .exitOverride();
   const running = [headCommand(), agentCommand()];
   const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), stackCommand(), metricsCommand()];
-  const models = [launchCommand(), evaluateCommand(), reportCommand(), generateCommand(), serveCommand(), sftCommand()];
+  const models = [launchCommand(), evaluateCommand(), compareCommand(), reportCommand(), generateCommand(), serveCommand(), sftCommand()];
   for (const command of [...models, studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
     // A flag of the whole program may stand after the subcommand too.
     command.option('--debug', 'show where an error happened').exitOverride();

@@ -16,7 +16,8 @@ import {
   validationPoints,
 } from './metrics.ts';
 import { type Baseline, bestFixedScript, type TrainingResult } from './progress.ts';
-import type { ActorRecord, RunFolder } from './run-folder.ts';
+import type { ActorRecord, RunFolder, ValidationScores } from './run-folder.ts';
+import { environmentOptions } from './settings.ts';
 import { Rolling } from './statistics.ts';
 import type { Proxies } from './step-metrics.ts';
 import { pickEpisodes, transcript } from './transcripts.ts';
@@ -27,6 +28,23 @@ export interface RecorderState {
   trajectoryBytes: number;
   score: number[];
   reward: number[];
+}
+
+/** By task in order; episodes that infrastructure lost for good are left out. */
+function scoresOf(trajectories: readonly Trajectory[], config: TrainingConfig): ValidationScores {
+  const tasks = new Map<number, { seed: number; rewards: number[] }>();
+  for (const t of trajectories) {
+    if (t.stopReason === 'error' || !Number.isFinite(t.reward)) continue;
+    const task = tasks.get(t.task);
+    if (task) task.rewards.push(t.reward);
+    else tasks.set(t.task, { seed: t.seed, rewards: [t.reward] });
+  }
+  return {
+    environment: config.env.name,
+    options: environmentOptions(config),
+    temperature: config.val.temperature,
+    tasks: [...tasks.values()],
+  };
 }
 
 const ledgerIntervalMs = 1000;
@@ -95,6 +113,7 @@ export class Recorder {
       await store.append(toRecord(t, { step, phase: 'validation', text: this.#chat.tokenizer.decode(t.ids) }));
     }
     await store.close();
+    this.folder.writeScores(step, scoresOf(v.trajectories, this.#config));
     const picked = pickEpisodes(v.trajectories);
     const origin = step === 0 ? 'validation before the first step' : `validation after step ${step}`;
     for (const kind of ['failed', 'solved'] as const) {

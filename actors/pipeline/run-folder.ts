@@ -20,6 +20,14 @@ export interface ActorRecord {
   version?: number;
 }
 
+export interface ValidationScores {
+  environment: string;
+  /** Options that the environment was made with: scores compare only where these are equal. */
+  options: Record<string, unknown>;
+  temperature: number;
+  tasks: { seed: number; rewards: number[] }[];
+}
+
 const FOLDERS = ['tensorboard', 'trajectories', 'checkpoints', 'transcripts'];
 /** A run needs about this much; below it a run would only fail later. */
 const MINIMUM_FREE_BYTES = 64 * 1024 * 1024;
@@ -140,6 +148,21 @@ export class RunFolder {
 
   writeConfig(config: TrainingConfig, preset: string): void {
     atomicWrite(this.file('config.yaml'), configYaml(config, preset));
+  }
+
+  /** The scores of every task of one validation: what two runs are compared by. */
+  writeScores(step: number, scores: ValidationScores): void {
+    atomicWrite(this.#scores(step), `${JSON.stringify(scores)}\n`);
+  }
+
+  /** Of the validation after `step`; undefined where there was none. */
+  readScores(step: number): ValidationScores | undefined {
+    const path = this.#scores(step);
+    return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as ValidationScores) : undefined;
+  }
+
+  #scores(step: number): string {
+    return this.file('trajectories', `validation-${String(step).padStart(10, '0')}.scores.json`);
   }
 
   writeCurve(svg: string): void {

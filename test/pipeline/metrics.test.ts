@@ -7,6 +7,7 @@ import {
   bootstrap,
   mean,
   median,
+  pairedComparison,
   passAtK,
   passHatK,
   passRates,
@@ -191,6 +192,19 @@ t.test('intervals', async (t) => {
   near(passAtK(10, 3, 2), 1 - (7 * 6) / (10 * 9), 'pass@2');
   near(passHatK(10, 3, 2), (3 * 2) / (10 * 9), 'pass^2');
   t.equal(passHatK(4, 4, 4), 1);
+  const paired = pairedComparison([0, 0, 1, 0.5], [1, 1, 1, 0.75]);
+  t.match(paired, { better: 3, worse: 0, equal: 1, p: 2 / 8 }, 'of the 8 ways to flip three signs, two are as extreme');
+  near(paired.difference.mean, 2.25 / 4, 'difference');
+  t.match(pairedComparison([1, 0], [1, 0]), { p: 1, equal: 2, difference: { mean: 0, low: 0, high: 0 } });
+  const zeros = new Float64Array(100);
+  const some = (n: number) => zeros.map((_, i) => (i < n ? 1 : 0));
+  t.ok(pairedComparison(zeros, some(20)).p < 0.001, 'twenty better, none worse');
+  const even = pairedComparison(
+    some(20),
+    zeros.map((_, i) => (i >= 20 && i < 40 ? 1 : 0)),
+  );
+  t.ok(even.p > 0.8 && even.difference.low < 0 && even.difference.high > 0, 'as many better as worse');
+  t.same(pairedComparison(zeros, some(20)), pairedComparison(zeros, some(20)), 'the same every time');
   t.strictSame(sampleCounts(1), [1]);
   t.strictSame(sampleCounts(6), [1, 2, 4, 6]);
   const rates = passRates([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1]], 4);

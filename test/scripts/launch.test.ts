@@ -53,6 +53,7 @@ t.test('launch, evaluate, resume', async (t) => {
     'actors.json',
     'ledger.json',
     'result.json',
+    'report.html',
   ])
     t.ok(files.includes(name), name);
   t.same(

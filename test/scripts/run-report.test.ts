@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { createContext, runInContext } from 'node:vm';
 import t from 'tap';
 import { type Trajectory, toRecord } from '../../actors/index.ts';
+import { compareCommand } from '../../scripts/compare.ts';
 import { collectReport, histogram, type RunReport, thin } from '../../scripts/run-report/collect.ts';
 import { reportPage } from '../../scripts/run-report/page.ts';
 
@@ -185,4 +186,33 @@ t.test('the page: nothing breaks out of a script, nothing is loaded, and its scr
   t.match((turns[1]!.children[1] as FakeElement).title, /log-probability -2, probability 0\.135/);
   const parsed = runInContext('report', context) as RunReport;
   t.strictSame(JSON.parse(JSON.stringify(parsed.episodes)), JSON.parse(JSON.stringify(report.episodes)));
+});
+
+t.test('compare: two validations of the same tasks, paired', async (t) => {
+  const scored = (name: string, options: object, rewards: number[][]) => {
+    const folder = join(t.testdirName, name);
+    mkdirSync(join(folder, 'trajectories'), { recursive: true });
+    writeFileSync(join(folder, 'config.yaml'), 'env:\n  name: desk\n');
+    const scores = { environment: 'desk', options, temperature: 1, tasks: rewards.map((r, i) => ({ seed: i, rewards: r })) };
+    writeFileSync(join(folder, 'trajectories', 'validation-0000000004.jsonl'), '');
+    writeFileSync(join(folder, 'trajectories', 'validation-0000000004.scores.json'), JSON.stringify(scores));
+    return folder;
+  };
+  t.testdir({});
+  const a = scored('a', { level: 1 }, [[0, 1], [0], [1]]);
+  const b = scored('b', { level: 1 }, [[1, 1], [1], [1], [0]]);
+  const other = scored('c', { level: 2 }, [[1]]);
+  const out: string[] = [];
+  const write = process.stdout.write;
+  process.stdout.write = ((text: string) => out.push(text) > 0) as typeof write;
+  try {
+    await compareCommand().parseAsync([a, b, '--json'], { from: 'user' });
+    await compareCommand().parseAsync([`${a}@4`, b], { from: 'user' });
+  } finally {
+    process.stdout.write = write;
+  }
+  t.match(JSON.parse(out[0]!), { tasks: 3, better: 2, worse: 0, equal: 1, p: 0.5, difference: { mean: 0.5 } });
+  t.match(out[1], /3 in common: b better on 2/);
+  await t.rejects(compareCommand().parseAsync([a, other], { from: 'user' }), { message: /different tasks: options/ });
+  await t.rejects(compareCommand().parseAsync([`${a}@3`, b], { from: 'user' }), { message: /has them after steps 4/ });
 });
