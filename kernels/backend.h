@@ -114,6 +114,15 @@ typedef struct {
   float bias_correction1, bias_correction2;  // 1 - beta^t
 } sfx_adamw_options;
 
+// What a packed pass works on, for questions about memory. tiles: blocks of 64 positions over all segments; rows:
+// tokens whose log-probability is asked for.
+typedef struct {
+  int64_t n, segments, tiles, rows;
+  int64_t h, I, V, heads, kv_heads, head_dim, experts;
+  int32_t top_k, threads;
+  int32_t backward;  // 0: a forward only
+} sfx_pass_shape;
+
 typedef struct sfx_backend {
   int32_t version;   // SFX_BACKEND_VERSION
   const char* name;  // "cpu-avx512", ...
@@ -127,6 +136,13 @@ typedef struct sfx_backend {
   void (*release)(void*);
   int32_t (*copy)(sfx_stream*, void* to, const void* from, int64_t bytes);
   int32_t (*fill_zero)(sfx_stream*, void* to, int64_t bytes);
+
+  // Scratch of a stream: the most that its operators have held; how much a pass of a shape needs, and of that the
+  // logits (they share the scratch with everything else); a reservation, so that the pass allocates nothing.
+  int64_t (*workspace_peak)(const sfx_stream*);
+  int64_t (*workspace_bytes)(const sfx_pass_shape*);
+  int64_t (*logits_bytes)(const sfx_pass_shape*);
+  int32_t (*workspace_reserve)(sfx_stream*, int64_t bytes);
 
   // x[r,:] = table[ids[r],:];   backward: dtable[ids[r],:] += dx[r,:] in ascending r
   int32_t (*embedding_forward)(sfx_stream*, const sfx_tensor* table, const int32_t* ids, sfx_tensor* x);
@@ -180,7 +196,7 @@ typedef struct sfx_backend {
 
   // Mixture of experts with the clamped SwiGLU of gpt-oss. gate_up[E,h,2I] (interleaved gate, up), down[E,I,h], biases
   // [E,2I] and [E,h]. y[n,h] += sum over the chosen experts, ascending expert id, weight * expert(x). `saved` (query
-  // moe_saved_bytes) keeps what the backward needs, or NULL.
+  // moe_saved_bytes) keeps what the backward needs, or NULL. y may be NULL: then only `saved` is filled.
   int64_t (*moe_saved_bytes)(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k);
   int32_t (*moe_forward)(sfx_stream*, const sfx_tensor* x, const int32_t* index, const float* weight, int32_t top_k,
                          const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,

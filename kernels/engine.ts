@@ -12,6 +12,7 @@ import {
 import { toNative } from './model-config.ts';
 import { addon } from './native.ts';
 import { optimizerHeader, readOptimizerOffsets } from './optimizer-state.ts';
+import { keepOf } from './training-memory.ts';
 import type { WeightStore } from './weight-store.ts';
 
 export interface PackedBatch {
@@ -26,6 +27,8 @@ export interface ForwardOptions {
   temperature?: number;
   /** Keep what the backward needs (default false). One forward is kept at a time. */
   keep?: boolean;
+  /** Activation checkpointing: keep each layer's input only and run the layer again in the backward. Less memory, a third more work, the same bits. */
+  checkpointing?: boolean;
   /** [n], 1 where the log-probability and entropy of a token are wanted; the others are 0 and cost nothing in the head. */
   mask?: Uint8Array;
 }
@@ -82,6 +85,11 @@ export interface EngineStats {
   cachePagesKept: number;
   cacheBytes: number;
   activationBytes: number;
+  /** Training: scratch of the operators at its largest without the logits, the block of logits, and what the first backward and step took. */
+  workspaceBytes: number;
+  logitsBytes: number;
+  gradientBytes: number;
+  optimizerBytes: number;
   /** Cache slots in use, and callers that wait for one. */
   openSequences: number;
   waitingSequences: number;
@@ -104,7 +112,7 @@ interface NativeEngine {
   resetSequence(slot: number): void;
   abortSequence(slot: number): void;
   freeze(frozen: boolean): void;
-  forward(ids: Int32Array, cuSeqlens: Int32Array, mask: Uint8Array | undefined, temperature: number, keep: boolean): Promise<ForwardResult>;
+  forward(ids: Int32Array, cuSeqlens: Int32Array, mask: Uint8Array | undefined, temperature: number, keep: number): Promise<ForwardResult>;
   backward(dLogprobs: Float32Array, dEntropy: Float32Array | undefined): Promise<void>;
   zeroGradients(): void;
   gradients(): Float32Array;
@@ -277,7 +285,8 @@ export class Engine {
 
   /** Log-probabilities and entropies of a packed batch under the newest version. Passes run in the order of the calls. */
   forward(b: PackedBatch, o: ForwardOptions = {}): Promise<ForwardResult> {
-    return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, o.keep ?? false));
+    const keep = keepOf(o.keep ?? false, o.checkpointing ?? false);
+    return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, keep));
   }
 
   /** Adds the gradients of sum(dLogprobs logprobs + dEntropy entropy) of the last kept forward; they do not depend on how a batch is split. */

@@ -41,6 +41,9 @@ const ALIASES: ReadonlyMap<string, string> = new Map([
   ['rollout.multi_turn.max_assistant_turns', 'env.max_turns'],
   ['data.val_max_samples', 'data.val_size'],
   ['trainer.default_local_dir', 'output'],
+  ['actor.ppo_max_token_len', 'actor.ppo_micro_batch_size_tokens'],
+  ['actor.ppo_max_token_len_per_gpu', 'actor.ppo_micro_batch_size_tokens'],
+  ['actor.ppo_micro_batch_size_per_gpu', 'actor.ppo_micro_batch_size'],
 ]);
 /** Groups whose content is free (passed on as it is). */
 const OPEN = ['env.options'];

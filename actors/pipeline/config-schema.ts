@@ -107,6 +107,12 @@ export const TrainingConfig = z.strictObject({
       'standard deviation of fresh weights; about 1/sqrt(hidden_size), the 0.02 of wide models starves narrow ones',
     ),
     tie_word_embeddings: key(z.boolean(), false, '', 'share the input and the output embedding'),
+    enable_gradient_checkpointing: key(
+      z.boolean(),
+      false,
+      '',
+      'activation checkpointing: keep the input of each layer only and run the layer again in the backward; less memory, about a third more work, the same bits',
+    ),
   }),
   rollout: section({
     n: key(count(), 8, 'samples', 'samples of a prompt (group size)'),
@@ -137,6 +143,18 @@ export const TrainingConfig = z.strictObject({
       8192,
       'tokens',
       'tokens of one forward and backward pass; changes memory, never results',
+    ),
+    use_dynamic_bsz: key(
+      z.boolean(),
+      true,
+      '',
+      'cut passes by tokens (ppo_micro_batch_size_tokens, also named ppo_max_token_len); false cuts them by sequences where ppo_micro_batch_size is set',
+    ),
+    ppo_micro_batch_size: key(
+      count().nullable(),
+      null,
+      'sequences',
+      'sequences of one pass where use_dynamic_bsz is false; changes memory, never results',
     ),
     clip_ratio: key(positive(), 0.2, '', 'clip range of the importance ratio where clip_ratio_low or clip_ratio_high is null'),
     clip_ratio_low: key(positive().nullable(), null, '', 'lower clip range; null takes clip_ratio'),

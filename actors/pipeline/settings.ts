@@ -39,7 +39,9 @@ export function recipeOf(c: TrainingConfig): Recipe {
     oldIsBehaviour: correction.bypass_mode,
     epochs: a.ppo_epochs,
     miniBatchPrompts: a.ppo_mini_batch_size,
-    microBatchTokens: a.ppo_micro_batch_size_tokens,
+    microBatchTokens: a.use_dynamic_bsz || a.ppo_micro_batch_size === null ? a.ppo_micro_batch_size_tokens : Number.MAX_SAFE_INTEGER,
+    microBatchSequences: a.use_dynamic_bsz ? null : a.ppo_micro_batch_size,
+    gradientCheckpointing: c.model.enable_gradient_checkpointing,
     optimizer: {
       gradClip: a.grad_clip,
       weightDecay: a.optim.weight_decay,

@@ -50,6 +50,8 @@ export interface FineTuneOptions {
   truncation: ExampleReader['truncation'];
   /** Tokens of one pass forward and backward. */
   microBatchTokens: number;
+  /** Activation checkpointing. */
+  gradientCheckpointing?: boolean;
   /** Steps between checkpoints; 0: none but the last. */
   saveSteps: number;
   /** Steps between validations; 0: at the end of each epoch. */
@@ -216,7 +218,11 @@ class Run {
     const began = performance.now();
     const batch = packDemonstrations(chosen);
     engine.zeroGradients();
-    const { loss, tokens, entropy } = await crossEntropy(engine, batch, { microBatchTokens, learn: true });
+    const { loss, tokens, entropy } = await crossEntropy(engine, batch, {
+      microBatchTokens,
+      checkpointing: this.#o.gradientCheckpointing ?? false,
+      learn: true,
+    });
     const { gradNorm } = await engine.optimizerStep({
       lr,
       beta1: betas[0],

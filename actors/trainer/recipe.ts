@@ -24,6 +24,10 @@ export interface Recipe {
   miniBatchPrompts: number | null;
   /** Tokens of one forward and backward pass. */
   microBatchTokens: number;
+  /** Sequences of one pass at most; null: as many as the tokens allow. */
+  microBatchSequences?: number | null;
+  /** Keep each layer's input only, and run the layers again in the backward. Changes memory and time, never results. */
+  gradientCheckpointing?: boolean;
   optimizer: { gradClip: number; weightDecay: number; betas: [number, number]; eps: number };
   /** Temperature of the rollouts: log-probabilities are taken at it. */
   temperature: number;

@@ -67,15 +67,19 @@ export function packDemonstrations(chosen: readonly MaskedSequence[]): Demonstra
 export async function crossEntropy(
   engine: Engine,
   batch: DemonstrationBatch,
-  o: { microBatchTokens: number; learn: boolean },
+  o: { microBatchTokens: number; microBatchSequences?: number | null; checkpointing?: boolean; learn: boolean },
 ): Promise<{ loss: number; tokens: number; entropy: number }> {
   let tokens = 0;
   for (const m of batch.mask) tokens += m;
   let [sum, entropySum] = [0, 0];
-  for (const range of microBatches(batch.cuSeqlens, o.microBatchTokens)) {
+  for (const range of microBatches(batch.cuSeqlens, o.microBatchTokens, undefined, o.microBatchSequences ?? undefined)) {
     const { start, end } = tokenSpan(batch.cuSeqlens, range);
     const mask = batch.mask.subarray(start, end);
-    const { logprobs, entropy } = await engine.forward(sliceBatch(batch.ids, batch.cuSeqlens, range), { keep: o.learn, mask });
+    const { logprobs, entropy } = await engine.forward(sliceBatch(batch.ids, batch.cuSeqlens, range), {
+      keep: o.learn,
+      checkpointing: o.checkpointing ?? false,
+      mask,
+    });
     const dLogprobs = new Float32Array(end - start);
     for (let t = 0; t < dLogprobs.length; t++) {
       if (mask[t] !== 1) continue;

@@ -75,7 +75,12 @@ export class Trainer {
   async sft(batch: DemonstrationBatch, o: SftOptions): Promise<{ loss: number; gradNorm: number; tokens: number; version: number }> {
     this.#checkFence();
     this.#engine.zeroGradients();
-    const { loss, tokens } = await crossEntropy(this.#engine, batch, { microBatchTokens: this.#recipe.microBatchTokens, learn: true });
+    const { loss, tokens } = await crossEntropy(this.#engine, batch, {
+      microBatchTokens: this.#recipe.microBatchTokens,
+      microBatchSequences: this.#recipe.microBatchSequences ?? null,
+      checkpointing: this.#recipe.gradientCheckpointing ?? false,
+      learn: true,
+    });
     const gradNorm = await this.#step(o.lr, { ...this.#recipe.optimizer, weightDecay: o.weightDecay, gradClip: o.gradClip });
     return { loss, gradNorm, tokens, version: this.#version };
   }
@@ -135,11 +140,16 @@ export class Trainer {
       const coefficients = sequenceCoefficients(aggregationOf(r), counts, batch.groupOf, step, r.loss.horizon);
       const within = { from: lowerBound(kept, step.from), to: lowerBound(kept, step.to) };
       this.#engine.zeroGradients();
-      for (const range of microBatches(p.cuSeqlens, r.microBatchTokens, within)) {
+      for (const range of microBatches(p.cuSeqlens, r.microBatchTokens, within, r.microBatchSequences ?? undefined)) {
         const { start, end } = tokenSpan(p.cuSeqlens, range);
         const micro = sliceBatch(p.ids, p.cuSeqlens, range);
         const mask = p.mask.subarray(start, end);
-        const { logprobs, entropy } = await this.#engine.forward(micro, { temperature: r.temperature, keep: true, mask });
+        const { logprobs, entropy } = await this.#engine.forward(micro, {
+          temperature: r.temperature,
+          keep: true,
+          checkpointing: r.gradientCheckpointing ?? false,
+          mask,
+        });
         if (onPolicy) old.set(logprobs, start);
         const sequences = kept.slice(range.from, range.to);
         const gradients = objective(

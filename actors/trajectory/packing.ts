@@ -95,17 +95,18 @@ function checkEvidence(t: Trajectory): void {
   }
 }
 
-/** Cuts `within` into runs of at most `tokenBudget` tokens; a longer sequence stands alone. In order, nothing dropped. */
+/** Cuts `within` into runs of at most `tokenBudget` tokens and `sequences` sequences; a longer sequence stands alone. In order, nothing dropped. */
 export function microBatches(
   cuSeqlens: Int32Array,
   tokenBudget: number,
   within: SequenceRange = { from: 0, to: cuSeqlens.length - 1 },
+  sequences = Number.POSITIVE_INFINITY,
 ): SequenceRange[] {
   const ranges: SequenceRange[] = [];
   let from = within.from;
   while (from < within.to) {
     let to = from + 1;
-    while (to < within.to && cuSeqlens[to + 1]! - cuSeqlens[from]! <= tokenBudget) to++;
+    while (to < within.to && to - from < sequences && cuSeqlens[to + 1]! - cuSeqlens[from]! <= tokenBudget) to++;
     ranges.push({ from, to });
     from = to;
   }

@@ -59,6 +59,17 @@ Config read_config(const Napi::Object& o) {
   return c;
 }
 
+const sfx_backend* need_backend() {
+  const char* isa = std::getenv("SINKFLEX_CPU");
+  const sfx_backend* backend = sfx_cpu_backend(isa && *isa ? isa : nullptr);
+  if (!backend)
+    throw Error("SINKFLEX_CPU_UNSUPPORTED",
+                std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
+  if (backend->version != SFX_BACKEND_VERSION)
+    throw Error("SINKFLEX_ADDON_MISMATCH", "the compute backend is of another version");
+  return backend;
+}
+
 std::vector<TensorSpec> read_tensors(const Napi::Value& value) {
   if (!value.IsArray()) throw bad_argument("layout.tensors", "an array");
   const auto array = value.As<Napi::Array>();
@@ -146,13 +157,7 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
       scheduler_options_.on_update = CacheUpdate::kDropped;
     else if (update != "kept")
       throw bad_argument("cacheOnUpdate", "kept, recomputed or dropped");
-    const char* isa = std::getenv("SINKFLEX_CPU");
-    backend_ = sfx_cpu_backend(isa && *isa ? isa : nullptr);
-    if (!backend_)
-      throw Error("SINKFLEX_CPU_UNSUPPORTED",
-                  std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
-    if (backend_->version != SFX_BACKEND_VERSION)
-      throw Error("SINKFLEX_ADDON_MISMATCH", "the compute backend is of another version");
+    backend_ = need_backend();
   });
   const napi_status status =
       napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "sinkflex engine"), 0, 1, nullptr,
@@ -325,10 +330,37 @@ Napi::Value EngineWrap::Stats(const Napi::CallbackInfo& info) {
   put("optimizerSteps", static_cast<double>(t.optimizer_steps));
   put("optimizerSeconds", seconds(t.optimizer_ns));
   put("activationBytes", static_cast<double>(t.activation_bytes + g.activation_bytes));
+  put("workspaceBytes", static_cast<double>(t.workspace_bytes));
+  put("logitsBytes", static_cast<double>(t.logits_bytes));
+  put("gradientBytes", static_cast<double>(t.gradient_bytes));
+  put("optimizerBytes", static_cast<double>(t.optimizer_bytes));
   return o;
 }
 
+namespace {
+
+// passMemory(config, lengths: Float64Array, rows, keep, threads) -> {activations, workspace, logits}; allocates nothing
+Napi::Value PassMemoryOf(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guard(env, [&]() -> Napi::Value {
+    const Config config = read_config(object_of(info[0], "config"));
+    const auto lengths = doubles_of(info[1], "lengths");
+    const PassMemory m = TrainingPass::measure(
+        need_backend(), config, std::vector<int64_t>(lengths.data, lengths.data + lengths.size),
+        integer_of(info[2], "rows", 0, int64_t{1} << 40), static_cast<Keep>(integer_of(info[3], "keep", 0, 2)),
+        static_cast<int32_t>(integer_of(info[4], "threads", 1, 1024)));
+    Napi::Object o = Napi::Object::New(env);
+    o.Set("activations", static_cast<double>(m.activations));
+    o.Set("workspace", static_cast<double>(m.workspace));
+    o.Set("logits", static_cast<double>(m.logits));
+    return o;
+  });
+}
+
+}  // namespace
+
 void init_engine(Napi::Env env, Napi::Object exports) {
+  exports.Set("passMemory", Napi::Function::New(env, PassMemoryOf, "passMemory"));
   exports.Set("Engine", EngineWrap::Define(env));
   register_write_image(env, exports);
 }

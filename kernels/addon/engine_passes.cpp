@@ -25,7 +25,8 @@ void EngineWrap::SettleTasks(Napi::Env env) {
   }
 }
 
-// forward(ids, cuSeqlens, mask | undefined, temperature, keep) -> {logprobs, entropy, lineage, version}
+// forward(ids, cuSeqlens, mask | undefined, temperature, keep: 0 nothing, 1 everything, 2 layer inputs) -> {logprobs,
+// entropy, lineage, version}
 Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
@@ -51,7 +52,7 @@ Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
     }
     const float temperature = static_cast<float>(number_of(info[3], "temperature"));
     if (!(temperature > 0)) throw bad_argument("temperature", "above 0");
-    const bool keep = boolean_of(info[4], "keep");
+    const Keep keep = static_cast<Keep>(integer_of(info[4], "keep", 0, 2));
 
     Napi::Object result = Napi::Object::New(env);
     auto logprobs = Napi::Float32Array::New(env, ids.size), entropy = Napi::Float32Array::New(env, ids.size);

@@ -94,6 +94,7 @@ class Arena {
     return base_ ? at : nullptr;
   }
   int64_t bytes() const { return block_.bytes(); }
+  int64_t used() const { return used_; }
 
  private:
   Block block_;

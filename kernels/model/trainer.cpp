@@ -30,7 +30,7 @@ Trainer::Trainer(const sfx_backend* backend, const Config& config, std::shared_p
       config_(config),
       parameters_(std::move(parameters)),
       segment_(std::move(segment)),
-      pass_(backend, stream_, config) {}
+      pass_(backend, stream_, config, threads) {}
 
 Trainer::~Trainer() { backend_->stream_destroy(stream_); }
 
@@ -40,18 +40,26 @@ void Trainer::bind(const uint8_t* slot) {
   bound_ = slot;
 }
 
-Version Trainer::forward(const PackedBatch& batch, float temperature, bool keep, float* logprobs, float* entropy) {
+Version Trainer::forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy) {
   Stopwatch watch(&counters.forward_ns);
   if (!reader_) reader_.emplace(segment_);
   pass_.drop();
   Version version;
   bind(reader_->pin(&version));
   pass_.forward(batch, weights_, temperature, keep, logprobs, entropy);
-  if (!keep) reader_->release();  // an idle engine holds no slot
+  if (keep == Keep::kNothing) reader_->release();  // an idle engine holds no slot
   ++counters.forward_passes;
   counters.forward_tokens += pass_.tokens();
-  counters.activation_bytes = pass_.activation_bytes();
+  count_memory();
   return version;
+}
+
+void Trainer::count_memory() {
+  counters.activation_bytes = pass_.activation_bytes();
+  counters.logits_bytes = pass_.logits_bytes();
+  counters.workspace_bytes = std::max<int64_t>(0, pass_.workspace_bytes() - pass_.logits_bytes());
+  counters.gradient_bytes = gradient_block_.bytes() + head_block_.bytes();
+  counters.optimizer_bytes = moment_block_.bytes();
 }
 
 void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t tokens) {
@@ -65,6 +73,7 @@ void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t to
   ensure_gradients();
   pass_.backward(dlogprobs, dentropy, &gradients_);
   reader_->release();
+  count_memory();
   ++counters.backward_passes;
   counters.backward_tokens += tokens;
 }
@@ -177,6 +186,7 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
   writing.publish(o.lineage, o.version);
   reader_->release();
   zero_gradients();
+  count_memory();
   ++counters.optimizer_steps;
   return norm;
 }

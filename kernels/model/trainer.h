@@ -23,7 +23,9 @@ struct StepOptions {
 struct TrainingCounters {
   std::atomic<int64_t> forward_passes{0}, forward_tokens{0}, forward_ns{0};
   std::atomic<int64_t> backward_passes{0}, backward_tokens{0}, backward_ns{0};
-  std::atomic<int64_t> optimizer_steps{0}, optimizer_ns{0}, activation_bytes{0};
+  std::atomic<int64_t> optimizer_steps{0}, optimizer_ns{0};
+  // Bytes held now; the scratch at its largest.
+  std::atomic<int64_t> activation_bytes{0}, workspace_bytes{0}, logits_bytes{0}, gradient_bytes{0}, optimizer_bytes{0};
 };
 
 class Trainer {
@@ -32,7 +34,7 @@ class Trainer {
           std::shared_ptr<VersionedSegment> segment, int32_t threads);
   ~Trainer();
 
-  Version forward(const PackedBatch& batch, float temperature, bool keep, float* logprobs, float* entropy);
+  Version forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy);
   void backward(const float* dlogprobs, const float* dentropy, int64_t tokens);
   void zero_gradients();
   // Clips by the global norm, applies AdamW from the newest version into a fresh slot and publishes it, then clears the
@@ -52,6 +54,7 @@ class Trainer {
 
  private:
   int64_t moment_stride() const { return (parameters_->data_bytes() + 63) / 64 * 64; }
+  void count_memory();
   void ensure_gradients();
   void fold_tied_head();
   void ensure_moments();

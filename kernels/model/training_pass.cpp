@@ -7,18 +7,21 @@ namespace sinkflex {
 
 #define CALL(op, ...) check(b, b->op(stream_, __VA_ARGS__), #op)
 
-TrainingPass::TrainingPass(const sfx_backend* backend, sfx_stream* stream, const Config& config)
-    : backend_(backend), stream_(stream), config_(config), layers_(static_cast<size_t>(config.layers)) {}
+TrainingPass::TrainingPass(const sfx_backend* backend, sfx_stream* stream, const Config& config, int32_t threads)
+    : backend_(backend),
+      stream_(stream),
+      config_(config),
+      threads_(threads),
+      layers_(static_cast<size_t>(config.layers)) {}
 
 sfx_attention_mask TrainingPass::mask(int64_t l) const {
   return {config_.window[static_cast<size_t>(l)], 0, 1.0f / std::sqrt(static_cast<float>(config_.head_dim))};
 }
 
-void TrainingPass::ensure_tables(int64_t positions) {
-  if (positions <= table_positions_) return;
-  const int64_t half = config_.head_dim / 2;
-  positions = (positions + 1023) / 1024 * 1024;
-  tables_ = Block(backend_, positions * half * 2 * static_cast<int64_t>(sizeof(float)));
+void TrainingPass::ensure_tables(int64_t longest) {
+  if (longest <= table_positions_) return;
+  const int64_t half = config_.head_dim / 2, positions = table_positions(longest);
+  tables_ = Block(backend_, table_bytes(positions));
   float* cosine = tables_.floats();
   float* sine = cosine + positions * half;
   fill_rotary_tables(config_.rope, config_.head_dim, 0, positions, cosine, sine);
@@ -27,74 +30,107 @@ void TrainingPass::ensure_tables(int64_t positions) {
   table_positions_ = positions;
 }
 
-void TrainingPass::plan(int64_t n, int64_t segments, bool keep) {
+sfx_pass_shape TrainingPass::shape(int64_t n, int64_t segments, int64_t tiles, int64_t rows, Keep keep,
+                                   int32_t threads) const {
+  const Config& c = config_;
+  return {n,          segments,
+          tiles,      rows,
+          c.hidden,   c.intermediate,
+          c.vocab,    c.heads,
+          c.kv_heads, c.head_dim,
+          c.experts,  static_cast<int32_t>(c.top_k),
+          threads,    keep != Keep::kNothing};
+}
+
+PassMemory TrainingPass::measure(const sfx_backend* backend, const Config& config, const std::vector<int64_t>& lengths,
+                                 int64_t rows, Keep keep, int32_t threads) {
+  TrainingPass pass(backend, nullptr, config, threads);
+  int64_t n = 0, tiles = 0, longest = 0;
+  for (int64_t length : lengths) {
+    n += length;
+    tiles += (length + 63) / 64;
+    longest = std::max(longest, length);
+  }
+  Arena arena;
+  pass.layout(arena, n, static_cast<int64_t>(lengths.size()), keep);
+  const sfx_pass_shape shape = pass.shape(n, static_cast<int64_t>(lengths.size()), tiles, rows, keep, threads);
+  const int64_t logits = backend->logits_bytes(&shape);
+  return {arena.used() + pass.table_bytes(pass.table_positions(longest)), backend->workspace_bytes(&shape) - logits,
+          logits};
+}
+
+void TrainingPass::plan(int64_t n, int64_t segments, Keep keep) {
   if (n == planned_n_ && segments == planned_segments_ && keep == planned_keep_) return;
   planned_n_ = 0;  // a plan that throws half way must not be taken for a good one
-  const Config& c = config_;
-  const int64_t h = c.hidden, Q = c.query_width(), K = c.kv_width();
-  const int64_t dense = c.dense() ? n * c.intermediate : 0;
-  const int64_t saved = keep && !c.dense()
-                            ? backend_->moe_saved_bytes(n, h, c.intermediate, c.experts, static_cast<int32_t>(c.top_k))
-                            : 0;
-  arena_.plan(backend_, [&](Arena& a) {
-    ids_ = a.take<int32_t>(n);
-    position_ = a.take<int32_t>(n);
-    target_ = a.take<int32_t>(n);
-    cu_ = a.take<int32_t>(segments + 1);
-    for (size_t l = 0; l < layers_.size(); ++l) {
-      Layer& y = layers_[l];
-      if (!keep && l > 0) {
-        y = layers_[0];
-        continue;
-      }
-      y.x_in = a.take<float>(n * h);
-      y.x_mid = keep ? a.take<float>(n * h) : y.x_in;
-      y.rstd_in = a.take<float>(n);
-      y.rstd_mid = a.take<float>(n);
-      y.q = a.take<float>(n * Q);
-      y.k = a.take<float>(n * K);
-      y.v = a.take<float>(n * K);
-      y.attention = a.take<float>(n * Q);
-      y.lse = a.take<float>(n * c.heads);
-      y.expert_index = a.take<int32_t>(n * c.top_k);
-      y.expert_weight = a.take<float>(n * c.top_k);
-      y.experts = keep && !c.dense() ? a.take<uint8_t>(saved) : nullptr;
-      y.gate = a.take<float>(dense);
-      y.up = a.take<float>(dense);
-      y.q_raw = c.qk_norm ? a.take<float>(n * Q) : y.q;
-      y.k_raw = c.qk_norm ? a.take<float>(n * K) : y.k;
-      y.rstd_q = a.take<float>(c.qk_norm ? n * c.heads : 0);
-      y.rstd_k = a.take<float>(c.qk_norm ? n * c.kv_heads : 0);
-    }
-    x_final_ = keep ? a.take<float>(n * h) : layers_[0].x_in;
-    rstd_final_ = a.take<float>(n);
-    normed_ = a.take<float>(n * h);
-    router_logits_ = a.take<float>(n * c.experts);
-    act_ = a.take<float>(dense);
-    row_logprob_ = a.take<float>(n);
-    row_entropy_ = a.take<float>(n);
-    row_lse_ = a.take<float>(n);
-    if (!keep) return;
-    dx_ = a.take<float>(n * h);
-    dnormed_ = a.take<float>(n * h);
-    dq_ = a.take<float>(n * Q);
-    dk_ = a.take<float>(n * K);
-    dv_ = a.take<float>(n * K);
-    dattention_ = a.take<float>(n * Q);
-    dact_ = a.take<float>(dense);
-    dgate_ = a.take<float>(dense);
-    dup_ = a.take<float>(dense);
-    drouter_ = a.take<float>(n * c.experts);
-    dexpert_weight_ = a.take<float>(n * c.top_k);
-    row_dlogprob_ = a.take<float>(n);
-    row_dentropy_ = a.take<float>(n);
-  });
+  arena_.plan(backend_, [&](Arena& a) { layout(a, n, segments, keep); });
   planned_n_ = n;
   planned_segments_ = segments;
   planned_keep_ = keep;
 }
 
-void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, float temperature, bool keep,
+void TrainingPass::layout(Arena& a, int64_t n, int64_t segments, Keep keep) {
+  const Config& c = config_;
+  const int64_t h = c.hidden, Q = c.query_width(), K = c.kv_width();
+  const int64_t dense = c.dense() ? n * c.intermediate : 0;
+  const bool back = keep != Keep::kNothing;
+  const int64_t saved = back && !c.dense()
+                            ? backend_->moe_saved_bytes(n, h, c.intermediate, c.experts, static_cast<int32_t>(c.top_k))
+                            : 0;
+  ids_ = a.take<int32_t>(n);
+  position_ = a.take<int32_t>(n);
+  target_ = a.take<int32_t>(n);
+  cu_ = a.take<int32_t>(segments + 1);
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    Layer& y = layers_[l];
+    if (keep != Keep::kEverything && l > 0) {
+      y = layers_[0];
+      if (keep == Keep::kLayerInputs) y.x_in = a.take<float>(n * h);
+      continue;
+    }
+    y.x_in = a.take<float>(n * h);
+    y.x_mid = back ? a.take<float>(n * h) : y.x_in;
+    y.rstd_in = a.take<float>(n);
+    y.rstd_mid = a.take<float>(n);
+    y.q = a.take<float>(n * Q);
+    y.k = a.take<float>(n * K);
+    y.v = a.take<float>(n * K);
+    y.attention = a.take<float>(n * Q);
+    y.lse = a.take<float>(n * c.heads);
+    y.expert_index = a.take<int32_t>(n * c.top_k);
+    y.expert_weight = a.take<float>(n * c.top_k);
+    y.experts = back && !c.dense() ? a.take<uint8_t>(saved) : nullptr;
+    y.gate = a.take<float>(dense);
+    y.up = a.take<float>(dense);
+    y.q_raw = c.qk_norm ? a.take<float>(n * Q) : y.q;
+    y.k_raw = c.qk_norm ? a.take<float>(n * K) : y.k;
+    y.rstd_q = a.take<float>(c.qk_norm ? n * c.heads : 0);
+    y.rstd_k = a.take<float>(c.qk_norm ? n * c.kv_heads : 0);
+  }
+  x_final_ = back ? a.take<float>(n * h) : layers_[0].x_in;
+  rstd_final_ = a.take<float>(n);
+  normed_ = a.take<float>(n * h);
+  router_logits_ = a.take<float>(n * c.experts);
+  act_ = a.take<float>(dense);
+  row_logprob_ = a.take<float>(n);
+  row_entropy_ = a.take<float>(n);
+  row_lse_ = a.take<float>(n);
+  if (!back) return;
+  dx_ = a.take<float>(n * h);
+  dnormed_ = a.take<float>(n * h);
+  dq_ = a.take<float>(n * Q);
+  dk_ = a.take<float>(n * K);
+  dv_ = a.take<float>(n * K);
+  dattention_ = a.take<float>(n * Q);
+  dact_ = a.take<float>(dense);
+  dgate_ = a.take<float>(dense);
+  dup_ = a.take<float>(dense);
+  drouter_ = a.take<float>(n * c.experts);
+  dexpert_weight_ = a.take<float>(n * c.top_k);
+  row_dlogprob_ = a.take<float>(n);
+  row_dentropy_ = a.take<float>(n);
+}
+
+void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, float temperature, Keep keep,
                            float* logprobs, float* entropy) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
@@ -103,13 +139,16 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
   segments_ = static_cast<int64_t>(batch.cu_seqlens.size()) - 1;
   temperature_ = temperature;
   weights_ = &weights;
-  int64_t longest = 0;
-  for (int64_t s = 0; s < segments_; ++s)
-    longest = std::max<int64_t>(
-        longest, batch.cu_seqlens[static_cast<size_t>(s) + 1] - batch.cu_seqlens[static_cast<size_t>(s)]);
+  int64_t longest = 0, tiles = 0;
+  for (size_t s = 0; s < static_cast<size_t>(segments_); ++s) {
+    const int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    longest = std::max(longest, length);
+    tiles += (length + 63) / 64;
+  }
   ensure_tables(longest);
   plan(n_, segments_, keep);
 
+  int64_t rows = 0;
   std::copy(batch.ids.begin(), batch.ids.end(), ids_);
   std::copy(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), cu_);
   for (int64_t s = 0; s < segments_; ++s) {
@@ -117,8 +156,12 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
       position_[t] = t - cu_[s];
       const bool asked = t + 1 < cu_[s + 1] && (batch.mask.empty() || batch.mask[static_cast<size_t>(t) + 1]);
       target_[t] = asked ? ids_[t + 1] : -1;
+      rows += asked;
     }
   }
+  const sfx_pass_shape s = shape(n_, segments_, tiles, rows, keep, threads_);
+  logits_bytes_ = std::max(logits_bytes_, b->logits_bytes(&s));
+  check(b, b->workspace_reserve(stream_, b->workspace_bytes(&s)), "workspace_reserve");
 
   sfx_tensor x0 = view(layers_.empty() ? x_final_ : layers_[0].x_in, {n_, c.hidden});
   CALL(embedding_forward, &weights.embed, ids_, &x0);
@@ -138,7 +181,8 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
       entropy[t] = asked ? row_entropy_[t - 1] : 0;
     }
   }
-  kept_ = keep;
+  keep_ = keep;
+  kept_ = keep != Keep::kNothing;
 }
 
 void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
@@ -172,8 +216,8 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
   CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &mid);
 
   CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
-  if (x_out != a.x_mid) CALL(copy, x_out, a.x_mid, row_bytes);
-  mlp_forward(w, a, &out);
+  if (x_out && x_out != a.x_mid) CALL(copy, x_out, a.x_mid, row_bytes);
+  mlp_forward(w, a, x_out ? &out : nullptr);
 }
 
 void TrainingPass::mlp_forward(const LayerWeights& w, Layer& a, sfx_tensor* out) {
@@ -185,6 +229,7 @@ void TrainingPass::mlp_forward(const LayerWeights& w, Layer& a, sfx_tensor* out)
                act = view(act_, {n_, c.intermediate});
     CALL(linear_forward, &normed, &w.gate, optional(w.gate_bias), 0, &gate);
     CALL(linear_forward, &normed, &w.up, optional(w.up_bias), 0, &up);
+    if (!out) return;
     CALL(swiglu_forward, &gate, &up, &act);
     CALL(linear_forward, &act, &w.down, optional(w.down_bias), 1, out);
     return;
@@ -217,8 +262,12 @@ void TrainingPass::backward(const float* dlogprobs, const float* dentropy, Gradi
        row_dentropy_, &dhidden, &g->head);
   CALL(fill_zero, dx_, row_bytes);
   CALL(rms_norm_backward, &dhidden, &x, &weights_->norm, rstd_final_, &dx, &g->views.norm);
-  for (int64_t l = c.layers - 1; l >= 0; --l)
-    layer_backward(l, layers_[static_cast<size_t>(l)], &g->views.layers[static_cast<size_t>(l)]);
+  for (int64_t l = c.layers - 1; l >= 0; --l) {
+    Layer& a = layers_[static_cast<size_t>(l)];
+    // The last layer's activations are those that the forward left.
+    if (keep_ == Keep::kLayerInputs && l + 1 < c.layers) layer_forward(l, a, nullptr);
+    layer_backward(l, a, &g->views.layers[static_cast<size_t>(l)]);
+  }
   CALL(embedding_backward, &dx, ids_, &g->views.embed);
   check(b, b->synchronize(stream_), "synchronize");
 }

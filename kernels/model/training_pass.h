@@ -3,8 +3,10 @@
 //
 // Memory: everything lies in one arena that only grows. A kept forward holds, for each layer and token, the two
 // residual inputs (2h), the rotated q, k, v and the attention output (2HD + 2KD), and what the experts save (dense:
-// gate and up, 2I; head norms: q and k before them, HD + KD); normalised inputs are computed again in the backward. A
-// forward that is not kept uses one layer's buffers for all layers.
+// gate and up, 2I; head norms: q and k before them, HD + KD); normalised inputs are computed again in the backward.
+// With checkpointing a kept forward holds a layer's input only (h a token), and the backward runs each layer forward
+// again: the same operators on the same numbers, so the same bits. A forward that is not kept uses one layer's buffers
+// for all.
 #ifndef SINKFLEX_MODEL_TRAINING_PASS_H
 #define SINKFLEX_MODEL_TRAINING_PASS_H
 
@@ -21,6 +23,14 @@ struct PackedBatch {
   std::vector<uint8_t> mask;        // [n] or empty: 1 where the log-probability of the token is asked for
 };
 
+enum class Keep { kNothing, kEverything, kLayerInputs };
+
+// What a pass takes, in bytes: the arena and the rotary tables; the scratch of the operators without the logits; the
+// block of logits.
+struct PassMemory {
+  int64_t activations = 0, workspace = 0, logits = 0;
+};
+
 // Gradients at the offsets of Parameters. When the head is tied its gradient has a buffer of its own, added at the end:
 // otherwise the order of additions into the shared tensor, and with it the last bits, would depend on how a batch is
 // split.
@@ -31,11 +41,11 @@ struct Gradients {
 
 class TrainingPass {
  public:
-  TrainingPass(const sfx_backend* backend, sfx_stream* stream, const Config& config);
+  TrainingPass(const sfx_backend* backend, sfx_stream* stream, const Config& config, int32_t threads);
 
   // logprobs, entropy: [n]; entry t belongs to token t given the tokens before it in its segment; 0 for a segment's
   // first token and where the mask is 0. `weights` must stay valid until the backward of a kept forward.
-  void forward(const PackedBatch& batch, const Weights& weights, float temperature, bool keep, float* logprobs,
+  void forward(const PackedBatch& batch, const Weights& weights, float temperature, Keep keep, float* logprobs,
                float* entropy);
 
   // dlogprobs, dentropy: [n], dentropy may be null. Gives up the kept forward.
@@ -45,6 +55,12 @@ class TrainingPass {
   void drop() { kept_ = false; }
   int64_t tokens() const { return n_; }
   int64_t activation_bytes() const { return arena_.bytes() + tables_.bytes(); }
+  int64_t workspace_bytes() const { return backend_->workspace_peak(stream_); }
+  int64_t logits_bytes() const { return logits_bytes_; }
+
+  // What a pass over segments of these lengths will take, of which `rows` tokens are asked for; allocates nothing.
+  static PassMemory measure(const sfx_backend* backend, const Config& config, const std::vector<int64_t>& lengths,
+                            int64_t rows, Keep keep, int32_t threads);
 
  private:
   struct Layer {
@@ -54,11 +70,18 @@ class TrainingPass {
     float *gate, *up;                        // dense
     float *q_raw, *k_raw, *rstd_q, *rstd_k;  // before the head norms
   };
-  void plan(int64_t n, int64_t segments, bool keep);
+  void plan(int64_t n, int64_t segments, Keep keep);
+  void layout(Arena& arena, int64_t n, int64_t segments, Keep keep);
+  int64_t table_positions(int64_t longest) const { return (longest + 1023) / 1024 * 1024; }
+  int64_t table_bytes(int64_t positions) const {
+    return positions * config_.head_dim * static_cast<int64_t>(sizeof(float));
+  }
+  sfx_pass_shape shape(int64_t n, int64_t segments, int64_t tiles, int64_t rows, Keep keep, int32_t threads) const;
   void ensure_tables(int64_t positions);
+  // Without x_out: only what the backward needs.
   void layer_forward(int64_t l, Layer& a, float* x_out);
   void layer_backward(int64_t l, Layer& a, LayerWeights* d);
-  // The part of a layer after attention: reads normed_, adds into `out`.
+  // The part of a layer after attention: reads normed_, adds into `out` (or, null, stops before).
   void mlp_forward(const LayerWeights& w, Layer& a, sfx_tensor* out);
   // dx_ is the gradient of its output; fills dnormed_ with that of its input.
   void mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d);
@@ -67,14 +90,17 @@ class TrainingPass {
   const sfx_backend* backend_;
   sfx_stream* stream_;
   Config config_;
+  int32_t threads_;
   Arena arena_;
   Block tables_;
   int64_t table_positions_ = 0;
   sfx_tensor cosine_{}, sine_{};
 
+  Keep keep_ = Keep::kNothing;
   bool kept_ = false;
+  int64_t logits_bytes_ = 0;
   int64_t n_ = 0, segments_ = 0, planned_n_ = 0, planned_segments_ = 0;
-  bool planned_keep_ = false;
+  Keep planned_keep_ = Keep::kNothing;
   float temperature_ = 1;
   const Weights* weights_ = nullptr;
   std::vector<Layer> layers_;

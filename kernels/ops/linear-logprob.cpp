@@ -52,7 +52,7 @@ int32_t linear_logprob_forward(sfx_stream* stream, const sfx_tensor* hidden, con
       if (lse) lse[r] = 0.0f;
     }
   const Chosen c = choose(op, stream, hidden, target);
-  const int64_t at_once = rows_at_once(stream, V, c.count);
+  const int64_t at_once = rows_at_once(team_size(stream), V, c.count);
   float* const logits = op.floats(at_once * V);
   const float inverse = inverse_temperature(temperature);
   for (int64_t begin = 0; begin < c.count; begin += at_once) {
@@ -88,7 +88,7 @@ int32_t linear_logprob_backward(sfx_stream* stream, const sfx_tensor* hidden, co
   const Operation op(stream);
   const int64_t n = hidden->shape[0], h = hidden->shape[1], V = w->shape[0];
   const Chosen c = choose(op, stream, hidden, target);
-  const int64_t at_once = rows_at_once(stream, V, c.count);
+  const int64_t at_once = rows_at_once(team_size(stream), V, c.count);
   float *const logits = op.floats(at_once * V), *const dh = dhidden ? op.floats(at_once * h) : nullptr;
   const float inverse = inverse_temperature(temperature);
   if (dhidden)

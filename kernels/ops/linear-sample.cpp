@@ -42,7 +42,7 @@ int32_t linear_sample(sfx_stream* stream, const sfx_tensor* hidden, const sfx_te
   SFX_CHECK(unit_last(hidden), "linear_sample: rows of hidden must be contiguous");
   const Operation op(stream);
   const int64_t n = hidden->shape[0], V = w->shape[0], units = (V + kUnit - 1) / kUnit,
-                at_once = rows_at_once(stream, V, n);
+                at_once = rows_at_once(team_size(stream), V, n);
   float* const logits = op.floats(at_once * V);
   float* const weights = op.floats(team_size(stream) * V);
   int32_t* const order = op.take<int32_t>(team_size(stream) * V);

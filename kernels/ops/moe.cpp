@@ -81,13 +81,15 @@ int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* inde
   SFX_CHECK_WEIGHT(gate_up);
   SFX_CHECK_WEIGHT(down);
   SFX_CHECK(unit_last(x) && unit_last(y), "moe: rows must be contiguous");
+  SFX_CHECK(y || saved, "moe: neither an output nor a place to save");
   const Operation op(stream);
   const int64_t n = x->shape[0], h = x->shape[1], experts = gate_up->shape[0], I = down->shape[1];
   SFX_CHECK(gate_up->shape[1] == h && gate_up->shape[2] == 2 * I && down->shape[2] == h,
             "moe: gate_up [E,h,2I] and down [E,I,h] disagree with x");
   const Routing r = sort_pairs(op, index, n, top_k, experts);
   SFX_CHECK(r.valid, "moe: an expert index lies outside 0..E-1");
-  float *const xs = op.floats(r.pairs * h), *const act = op.floats(r.pairs * I), *const ys = op.floats(r.pairs * h);
+  float* const xs = op.floats(r.pairs * h);
+  float *const act = y ? op.floats(r.pairs * I) : nullptr, *const ys = y ? op.floats(r.pairs * h) : nullptr;
   float* const gu = saved ? static_cast<float*>(saved) : op.floats(r.pairs * 2 * I);
   const auto up = [&](int64_t e, int64_t begin, int64_t end) {
     return expert_product(end - begin, xs + begin * h, gate_up, e, false, gu + begin * 2 * I, gate_up_bias);
@@ -102,6 +104,7 @@ int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* inde
       const Piece& p = pieces.piece[i];
       gather_rows(x, r, top_k, p.begin, p.end, xs);
       multiply_here(up(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+      if (!y) return;
       swiglu(gu, p.begin, p.end, I, limit, act);
       multiply_here(back(p.expert, p.begin, p.end), packs + thread * kProductScratch);
     });
@@ -110,11 +113,13 @@ int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* inde
     gather_rows(stream, x, r, top_k, xs);
     for (int64_t e = 0; e < experts; e++) products[e] = up(e, r.first[e], r.first[e + 1]);
     multiply(stream, products, experts);
+    if (!y) return SFX_OK;
     parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I / 2,
                     [&](int64_t begin, int64_t end) { swiglu(gu, begin, end, I, limit, act); });
     for (int64_t e = 0; e < experts; e++) products[e] = back(e, r.first[e], r.first[e + 1]);
     multiply(stream, products, experts);
   }
+  if (!y) return SFX_OK;
   parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++)
       for (int64_t j = 0; j < h; j += 16) {

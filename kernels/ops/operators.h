@@ -7,6 +7,8 @@
 
 namespace SFX_NS {
 
+int64_t workspace_bytes(const sfx_pass_shape*);
+int64_t logits_bytes(const sfx_pass_shape*);
 int32_t embedding_forward(sfx_stream*, const sfx_tensor* table, const int32_t* ids, sfx_tensor* x);
 int32_t embedding_backward(sfx_stream*, const sfx_tensor* dx, const int32_t* ids, sfx_tensor* dtable);
 int32_t rms_norm_forward(sfx_stream*, const sfx_tensor* x, const sfx_tensor* w, float eps, sfx_tensor* y, float* rstd);

@@ -37,6 +37,10 @@ int32_t fill_zero(sfx_stream* s, void* to, int64_t bytes) {
   return SFX_OK;
 }
 
+int32_t workspace_reserve(sfx_stream* s, int64_t bytes) {
+  return sfx::arena_reserve(s, bytes) ? SFX_OK : sfx::fail(SFX_OUT_OF_MEMORY, "no memory for the scratch of a pass");
+}
+
 }  // namespace
 
 static const sfx_backend table = {
@@ -50,6 +54,10 @@ static const sfx_backend table = {
     sfx::release,
     copy,
     fill_zero,
+    sfx::arena_peak,
+    workspace_bytes,
+    logits_bytes,
+    workspace_reserve,
     Guarded<embedding_forward>::call,
     Guarded<embedding_backward>::call,
     Guarded<rms_norm_forward>::call,

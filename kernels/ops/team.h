@@ -19,6 +19,8 @@ void team_run(sfx_stream*, int64_t count, Task, void* context);
 int64_t arena_enter(sfx_stream*);
 void arena_leave(sfx_stream*, int64_t mark);
 void* arena_take(sfx_stream*, int64_t bytes);
+bool arena_reserve(sfx_stream*, int64_t bytes);  // false: no memory
+int64_t arena_peak(const sfx_stream*);           // bytes that were allocated at the worst moment
 
 // Sets round to nearest, subnormals kept, no traps, whatever the host process has chosen; returns the state to restore.
 uint64_t float_state_enter();

@@ -85,9 +85,9 @@ SFX_INLINE Product logits_product(const float* hidden, int64_t rows, int64_t row
 // Rows whose logits are held at once: 1 MiB of them, so that they stay in the second-level cache, yet at least 384 rows
 // to pay for packing w and for passing over dw; for a large vocabulary rather within 64 MiB, and always some for each
 // thread.
-SFX_INLINE int64_t rows_at_once(sfx_stream* stream, int64_t vocabulary, int64_t rows) {
+SFX_INLINE int64_t rows_at_once(int64_t threads, int64_t vocabulary, int64_t rows) {
   const int64_t cached = 256 * 1024 / most(vocabulary, 1), bounded = 16 * 1024 * 1024 / most(vocabulary, 1);
-  return least(most(most(cached, least(384, bounded)), 48 * team_size(stream)), rows);
+  return least(most(most(cached, least(384, bounded)), 48 * threads), rows);
 }
 
 }  // namespace SFX_NS

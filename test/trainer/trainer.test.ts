@@ -160,6 +160,7 @@ t.test(
     for (const [change, threads] of [
       [{}, 1],
       [{ microBatchTokens: 40 }, 1],
+      [{ microBatchSequences: 1, gradientCheckpointing: true }, 1],
       [{ microBatchTokens: 1 }, 2],
     ] as const) {
       const store = newStore(t);

@@ -43,7 +43,7 @@ struct sfx_stream {
   void* context = nullptr;
 
   char* base = nullptr;
-  int64_t capacity = 0, used = 0, wanted = 0;
+  int64_t capacity = 0, used = 0, wanted = 0, overflowed = 0, peak = 0;
   std::vector<void*>
       overflow;  // chunks taken while the base was too small; folded into the base when the arena is empty
 
@@ -112,10 +112,24 @@ void arena_leave(sfx_stream* s, int64_t mark) {
   if (mark != 0 || s->overflow.empty()) return;
   for (void* chunk : s->overflow) release(chunk);
   s->overflow.clear();
+  s->overflowed = 0;
   release(s->base);
   s->base = static_cast<char*>(allocate(s->wanted));
   s->capacity = s->base ? s->wanted : 0;
+  if (s->capacity > s->peak) s->peak = s->capacity;
 }
+
+bool arena_reserve(sfx_stream* s, int64_t bytes) {
+  if (bytes <= s->capacity || s->used > 0) return true;
+  release(s->base);
+  s->base = static_cast<char*>(allocate(bytes));
+  s->capacity = s->base ? bytes : 0;
+  if (s->wanted < s->capacity) s->wanted = s->capacity;
+  if (s->capacity > s->peak) s->peak = s->capacity;
+  return s->base != nullptr;
+}
+
+int64_t arena_peak(const sfx_stream* s) { return s->peak; }
 
 void* arena_take(sfx_stream* s, int64_t bytes) {
   bytes = (bytes + kAlign - 1) / kAlign * kAlign + kAlign;
@@ -126,6 +140,8 @@ void* arena_take(sfx_stream* s, int64_t bytes) {
     p = static_cast<char*>(allocate(bytes));
     if (!p) throw std::bad_alloc();  // the operator table turns it into SFX_OUT_OF_MEMORY
     s->overflow.push_back(p);
+    s->overflowed += bytes;
+    if (s->capacity + s->overflowed > s->peak) s->peak = s->capacity + s->overflowed;
   }
   s->used += bytes;
   if (s->used > s->wanted) s->wanted = s->used + s->used / 8;

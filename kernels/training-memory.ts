@@ -1,0 +1,81 @@
+// What training a model takes, said before anything is allocated: bytes by category, and the longest sequence that fits. Activations and
+// scratch are measured by the code that lays them out (kernels/model/training_pass.cpp, kernels/ops/workspace.cpp), run without memory.
+import { callNative, SinkflexError } from './errors.ts';
+import { type ModelConfig, toNative } from './model-config.ts';
+import { addon } from './native.ts';
+import { tensorLayout } from './tensor-layout.ts';
+
+export interface TrainingShape {
+  /** Tokens of each sequence of one micro-batch. */
+  lengths: readonly number[];
+  /** Tokens whose log-probability is asked for; default all but the first of each sequence. */
+  rows?: number;
+  threads?: number;
+  checkpointing?: boolean;
+  /** Slots of the weight store; default 2, what training alone needs. */
+  slots?: number;
+}
+
+/** Bytes. */
+export interface TrainingMemory {
+  /** All slots of the store. */
+  weights: number;
+  gradients: number;
+  optimizer: number;
+  activations: number;
+  /** Scratch of the operators, without the logits. */
+  workspace: number;
+  logits: number;
+  total: number;
+}
+
+const passMemory = addon.passMemory as (
+  config: object,
+  lengths: Float64Array,
+  rows: number,
+  keep: number,
+  threads: number,
+) => Pick<TrainingMemory, 'activations' | 'workspace' | 'logits'>;
+
+/** What the native forward is told to keep: nothing, everything, the inputs of the layers. */
+export const keepOf = (keep: boolean, checkpointing: boolean): number => (!keep ? 0 : checkpointing ? 2 : 1);
+
+const FLOAT = 4;
+
+/**
+ * The peak of forward, backward and optimiser step over micro-batches of this shape. Takes no memory.
+ * @example
+ * const { total } = trainingMemory(readModelConfig(folder), { lengths: [4096], checkpointing: true });
+ */
+export function trainingMemory(config: ModelConfig, o: TrainingShape): TrainingMemory {
+  if (o.lengths.length === 0 || !o.lengths.every((n) => Number.isSafeInteger(n) && n > 0))
+    throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', 'lengths must be whole numbers of tokens, at least one');
+  const layout = tensorLayout(config);
+  const rows = o.rows ?? o.lengths.reduce((sum, n) => sum + n - 1, 0);
+  const pass = callNative(() =>
+    passMemory(toNative(config), Float64Array.from(o.lengths), rows, keepOf(true, o.checkpointing ?? false), o.threads ?? 1),
+  );
+  const tiedHead = config.tie_word_embeddings ? config.vocab_size * config.hidden_size * FLOAT : 0;
+  const parts = {
+    weights: (o.slots ?? 2) * layout.totalBytes,
+    gradients: layout.dataBytes + tiedHead,
+    optimizer: 2 * Math.ceil(layout.dataBytes / 64) * 64,
+    ...pass,
+  };
+  return { ...parts, total: Object.values(parts).reduce((sum, bytes) => sum + bytes, 0) };
+}
+
+/** The longest single sequence whose training stays within `bytes`; 0 if not even one token does. */
+export function longestSequence(config: ModelConfig, bytes: number, o: Omit<TrainingShape, 'lengths' | 'rows'> = {}): number {
+  const fits = (n: number): boolean => trainingMemory(config, { ...o, lengths: [n] }).total <= bytes;
+  if (!fits(1)) return 0;
+  let low = 1;
+  let high = 2;
+  while (high <= 2 ** 30 && fits(high)) [low, high] = [high, high * 2];
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (fits(middle)) low = middle;
+    else high = middle;
+  }
+  return low;
+}
