@@ -25,9 +25,11 @@ int64_t attention_bytes(const sfx_pass_shape& s) {
 
 int64_t experts_bytes(const sfx_pass_shape& s) {
   if (s.experts == 0) return 0;
-  const int64_t pairs = s.n * s.top_k, sorted = pairs * 8 + s.n * 4 + s.experts * 16;
-  if (!s.backward) return pairs * (2 * s.h + 3 * s.I) * kFloat + sorted + product_bytes(s);
-  return pairs * (3 * s.h + 4 * s.I + 1) * kFloat + sorted + product_bytes(s);
+  const int64_t pairs = s.n * s.top_k, sorted = pairs * 9 + s.n * 4 + s.experts * 512;
+  const int64_t packs =
+      most(s.threads, 1) * kProductScratch * kFloat + product_bytes(s);  // pieces, then whole products
+  if (!s.backward) return pairs * (2 * s.h + 3 * s.I) * kFloat + sorted + packs;
+  return pairs * (3 * s.h + 4 * s.I + 1) * kFloat + sorted + packs;
 }
 
 int64_t head_bytes(const sfx_pass_shape& s) {
