@@ -72,7 +72,7 @@ export class Recorder {
 
   /** What metrics.jsonl holds of them: the one record that is cut back with the run. */
   get validations(): ValidationPoint[] {
-    return validationPoints(this.#records());
+    return validationPoints(this.records);
   }
 
   warmStartStep(metrics: Metrics): void {
@@ -128,7 +128,7 @@ export class Recorder {
   }
 
   curve(baselines: readonly Baseline[]): void {
-    const records = this.#records();
+    const records = this.records;
     const line = records
       .filter((r) => r['training/score_rolling'] !== undefined)
       .map((r) => ({ x: r[TRAINING_STEP]!, y: r['training/score_rolling']! }));
@@ -183,7 +183,8 @@ export class Recorder {
     this.folder.sweep();
   }
 
-  #records(): MetricRecord[] {
+  /** metrics.jsonl as it stands. */
+  get records(): MetricRecord[] {
     return readMetrics(this.folder.file('metrics.jsonl'));
   }
 

@@ -25,6 +25,7 @@ import type { Interval } from './statistics.ts';
 import { synchronousSteps } from './synchronous.ts';
 import { type Validation, validate } from './validation.ts';
 import { type EncodedDemonstration, warmStart, writeDemonstrations } from './warm-start.ts';
+import { WarningSigns } from './warning-signs.ts';
 
 export interface RunParts {
   config: TrainingConfig;
@@ -56,8 +57,11 @@ export class Run {
   #lineage = 0;
   #step = 0;
 
+  #signs: WarningSigns;
+
   constructor(p: RunParts) {
     this.#p = p;
+    this.#signs = new WarningSigns(p.config);
     this.#pool = new RolloutPool(rolloutWorkers(p.cast), p.cast.placement.sequences);
   }
 
@@ -159,6 +163,7 @@ export class Run {
     });
     this.seconds.validation += v.seconds;
     this.passRates = v.rates;
+    this.#signs.validation(v.interval.mean, (v.interval.high - v.interval.low) / 2);
     await recorder.validation(this.#step, v);
     progress({ kind: 'end', phase: 'validation', seconds: v.seconds, numbers: { val: v.interval.mean } });
     return v;
@@ -237,7 +242,9 @@ export class Run {
     signal.throwIfAborted();
     this.#step = report.step;
     this.trained += report.trajectories.length;
-    recorder.step(report.step, report.metrics, this.#ledger.check());
+    const signs = this.#signs.step(report.metrics);
+    for (const { text } of signs.reports) progress({ kind: 'note', level: 'warning', text: `step ${report.step}: ${text}` });
+    recorder.step(report.step, { ...report.metrics, ...signs.metrics }, this.#ledger.check());
     await recorder.trajectories(report.step, report.trajectories, report.advantages);
     recorder.actors(actorRecords(store.current()?.version));
     progress({
@@ -310,5 +317,6 @@ export class Run {
     this.tokens = extra.tokens;
     this.trained = extra.trained;
     await this.#p.recorder.rewind(state.step, extra);
+    this.#signs = WarningSigns.after(this.#p.recorder.records, this.#p.config);
   }
 }
