@@ -1,8 +1,10 @@
 /** Environments: the interface, the registry, the host that runs them, and the domains. Importing it registers the domains. */
+import { code, codeBytes } from './code/index.ts';
 import { desk, deskTokenizer } from './desk/index.ts';
 import { register } from './registry.ts';
 
 export { EnvironmentActor } from './actor.ts';
+export * from './code/index.ts';
 export { type ConformanceOptions, checkEnvironment } from './conformance.ts';
 export { EnvironmentHost, type EnvironmentHostOptions, type EnvironmentHostStats, type HostResetOptions } from './host.ts';
 export { type LatencyModel, parseLatency } from './latency.ts';
@@ -14,4 +16,6 @@ export type * from './types.ts';
 export * from './user/index.ts';
 export { desk, deskTokenizer };
 
+register(code);
+register(codeBytes);
 register(desk);

@@ -110,6 +110,8 @@ export interface EnvironmentEntry {
   summary: string;
   /** Throws SINKFLEX_ENVIRONMENT_OPTION for options that it does not take. */
   create(options?: Record<string, unknown>): Environment;
+  /** Asked once before a run starts anything: throws where its episodes could only fail on this machine. */
+  prepare?(options?: Record<string, unknown>): Promise<void>;
   /** Tokenizer, chat template and parser that were made for it; without one it takes those of the model's folder. */
   chat?: ChatFormat;
   /** A scripted expert that errs as a weak policy would; the material of the warm start. */

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { cpu, isSinkflexError, SinkflexError } from '../../kernels/index.ts';
-import { make } from '../environment/index.ts';
+import { entry, make } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import type { TrainingConfig } from './config.ts';
 import type { RunFolder } from './run-folder.ts';
@@ -26,6 +26,7 @@ export function checkCpu(): void {
 export async function checkEnvironment(config: TrainingConfig): Promise<void> {
   try {
     await make(config.env.name, environmentOptions(config)).close();
+    await entry(config.env.name).prepare?.(environmentOptions(config));
   } catch (cause) {
     if (isSinkflexError(cause)) throw cause;
     const why = cause instanceof Error ? cause.message : String(cause);

@@ -101,6 +101,7 @@ export class MachineSandbox implements Sandbox {
     this.group.kill();
     if (child.exitCode === null && child.signalCode === null && child.pid !== undefined) {
       const exited = once(child, 'exit');
+      child.ref();
       child.kill('SIGKILL');
       await exited;
     }

@@ -2,6 +2,7 @@
  * Sandboxes of this machine: each in control groups and whatever its launcher keeps it in, with a pool of started ones. Nothing is handed
  * out before the self-test has found every limit in force.
  */
+import type { Socket } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { nanoid } from 'nanoid';
@@ -236,6 +237,9 @@ export class MachineSandboxProvider implements SandboxProvider {
       } finally {
         clearTimeout(late);
       }
+      // Sandboxes that wait keep nobody's process alive; what is asked of them has deadlines that do.
+      launched.child.unref();
+      for (const stream of launched.child.stdio) (stream as Partial<Socket> | null)?.unref?.();
       return sandbox;
     } catch (cause) {
       const said = launched?.complaint() ?? '';

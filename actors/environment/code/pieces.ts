@@ -1,0 +1,28 @@
+/** Pieces of text that are one token each in code-bytes, the commonest first: an earlier piece wins where two overlap. */
+// biome-ignore format: a list of words
+export const PIECES: readonly string[] = [
+  "```", " is", " ANSWER", " the", " =", " and", " program", " xs", "\n   ", " a", " ```", "FINAL", "Write", "solve", " +", " b", "xs",
+  " i", " [", " solve", "javascript", "python", " \"", " (", " run", "(\"", " in", "):", " return", " that", " its", " n", " A",
+  " FINAL", " between", " counts", " ends", " last", " output", " shown", " task", " what", "console", "log", "print", " -", " s",
+  " for", "let", " if", " JavaScript", " Python", "],", " or", "([", " x", "for", " >", " range", "])", " of", " {", " even", " odd",
+  "never", "yes", " function", " prints", " returns", "JSON", "def", "function", "stringify", " by", "];", " <", "join", "++)", " are",
+  "\")", "\n       ", "\".", ");", " =>", " %", " *", " spaces", "no", " \",", "const", "((", " ===", "length", " one", " number",
+  " count", " [...", " ==", "].", " numbers", " :", " ?", " else", "\n           ", "))", "replace", " it", " no", "),", "[::-",
+  "reverse", " when", " them", "len", "(\"\")", "().", " line", " _", "filter", " text", "(*", " how", " many", " first", ")));",
+  " times", " \"\")", " \"\");", " checks", " left", " out", " palindrome", " whether", " yes", "\");", "replaceAll", " Fibonacci",
+  " computes", " two", "th", "the", " \"));", " bubble", " separated", " sort", " sorts", ").", "--)", "]))", "])));", "]:", "]]", "]];",
+  " best", " each", " d", " sum", " with", " Math", "\"))", "\")));", " p", " to", " plus", " list", "],[", " j", " let", " &&", " ys",
+  " c", " w", "abs", " than", "map", " places", "([[", " after", " more", "grid", "slice", "split", " >=", " at", " division",
+  " remainder", " const", " digits", " as", " grid", " from", " m", " re", " zip", " beginning", " every", " same", ")).", "((_,",
+  "best", " max", "max", " differ", " length", " letter", " next", ":]))", " ol", " word", "]])", " enumerate", " +=", "++;", "reduce",
+  " len", " \").", " among", " index", "::", "ys", " ba", " si", " minus", " other", " row", " rows", " take", " <=", " characters",
+  " prime", "includes", " all", " different", " multiples", " on", " cut", " import", " lambda", " most", " written", "\"(.)\\",
+  "(/(.)\\", "));", ")[:", "*\",", "*/", "group", "run", "sub", "([])", " ra", "none", " do", "\n               ", " hold", " pairs",
+  " whose", ")):", " String", " ta", " an", " empty", " longest", " stretch", " which", " });", "forEach", " str", " !=", " []",
+  " reduced", " sums", "]]))", "]])));", "line", "sum", " smaller", " ar", " order", " letters", "()", " \");", " \".", " backwards",
+  "()))", " goes", " stands", " step", " steps", " where", " **", " divided", " false", " has", " int", " leave", " min", " primes",
+  " true", " up", " }", "min", "prime", " \"\".", " alphabet", " moved", " stay", " z", "(\"\");", "(((", "))).", ")].", "charCodeAt",
+  "chr", "fromCharCode", "ord", " \"\"", " ki", " me", " rises", "[]", " en", "([]))", "([])));", " /", " //", " larger", "floor", "me",
+  "ta", " their", " ve", " words", " //=", " Number", " True", " base", " while", " zo", ")]", "String", "do", "int", "toString",
+  " \"-\".", "en", "si", " columns", " less", " lu", " not", " there", "ar", "row", " ascending", " falls", " nome", "ba", "str",
+];
