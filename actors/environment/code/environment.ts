@@ -129,7 +129,7 @@ export class CodeEnvironment implements Environment {
       terminated: work.over !== undefined,
       truncated: work.over === undefined,
       info: {
-        rewardParts: { ...parts, finished: Number(work.over === 'finished'), ran: Number(work.ran > work.failed) },
+        rewardParts: { ...parts, finished: Number(work.over === 'finished') },
         ended: work.over ?? 'turns',
         turns: this.#turns,
         programs: work.ran,
