@@ -4,6 +4,7 @@ import { join, sep } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { ActorsError } from '../errors.ts';
 import {
+  compileSupervisor,
   ENVIRONMENT,
   findProgram,
   findPython,
@@ -55,20 +56,21 @@ export class BubblewrapLauncher implements Launcher {
       return path;
     };
     const inside = insideFolder();
+    const [supervisor, children] = compileSupervisor(python, p.ownFolder);
     const config = supervisorConfig(p, { in: 3, out: 3, node: node === undefined ? undefined : `${HOME}/node` });
     this.#prepared = {
       setpriv: process.getuid?.() === 0 ? findProgram('setpriv') : undefined,
       // The descriptors are the supervisor's and bwrap's; it sets those of its programs.
       command: [
         ...[prlimit, '--nofile=4096:4096', '--core=0:0', '--', bwrap, ...namespaces(python, node, p.limits), '--'],
-        ...[python, ...PYTHON_FLAGS, `${HOME}/supervisor.py`, config],
+        ...[python, ...PYTHON_FLAGS, `${HOME}/supervisor.pyc`, config],
       ],
       files: [
         write('passwd', 'nobody:x:65534:65534:nobody:/work:/bin/sh\n'),
         write('filter.bpf', filter),
-        join(inside, 'supervisor.py'),
+        supervisor!,
         join(inside, 'runner.cjs'),
-        join(inside, '_sinkflex_children.py'),
+        children!,
       ],
     };
   }
@@ -128,8 +130,8 @@ function namespaces(python: string, node: string | undefined, limits: SandboxLim
     ...['--size', '1048576', '--tmpfs', '/dev/shm', '--size', `${limits.diskBytes}`, '--tmpfs', '/tmp'],
     ...['--size', `${limits.diskBytes}`, '--tmpfs', '/work', '--perms', '0555', '--dir', '/etc', '--ro-bind-data', '4', '/etc/passwd'],
     ...['--perms', '0555', '--dir', '/opt', '--perms', '0555', '--dir', HOME],
-    ...['--ro-bind-data', '6', `${HOME}/supervisor.py`, '--ro-bind-data', '7', `${HOME}/runner.cjs`],
-    ...['--ro-bind-data', '8', `${HOME}/_sinkflex_children.py`],
+    ...['--ro-bind-data', '6', `${HOME}/supervisor.pyc`, '--ro-bind-data', '7', `${HOME}/runner.cjs`],
+    ...['--ro-bind-data', '8', `${HOME}/_sinkflex_children.pyc`],
     ...(node === undefined ? [] : ['--ro-bind', node, `${HOME}/node`]),
     ...['--chdir', '/work', '--remount-ro', '/dev', '--remount-ro', '/', '--seccomp', '5'],
   ];

@@ -1,5 +1,5 @@
 /** What launching a sandbox of this machine takes, whatever keeps it in: its programs, the files that go in, and the first words to it. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { accessSync, chmodSync, constants, copyFileSync, existsSync, realpathSync, statSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import type { Duplex, Readable, Writable } from 'node:stream';
@@ -130,6 +130,22 @@ function isProgram(path: string): boolean {
   } catch {
     return false;
   }
+}
+
+/** The supervisor in two files, compiled: a sandbox starts several milliseconds sooner. Their paths, the one to run first. */
+export function compileSupervisor(python: string, folder: string): string[] {
+  const script =
+    'import py_compile, sys\nfor a in sys.argv[2:]: py_compile.compile(a + ".py", sys.argv[1] + "/" + a.rsplit("/", 1)[1] + ".pyc", doraise=True)';
+  const names = ['supervisor', '_sinkflex_children'];
+  const { status, stderr } = spawnSync(
+    python,
+    [...PYTHON_FLAGS, '-c', script, folder, ...names.map((name) => join(insideFolder(), name))],
+    {
+      encoding: 'utf8',
+    },
+  );
+  if (status !== 0) throw new ActorsError('SINKFLEX_SANDBOX_LOST', `${python} cannot compile the supervisor: ${stderr.trim()}`);
+  return names.map((name) => join(folder, `${name}.pyc`));
 }
 
 /** The first argument of the supervisor. */

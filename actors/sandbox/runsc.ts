@@ -4,8 +4,9 @@
  */
 import { copyFileSync, existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { release } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import {
+  compileSupervisor,
   ENVIRONMENT,
   findProgram,
   findPython,
@@ -55,8 +56,8 @@ export class RunscLauncher implements Launcher {
     for (const name of ['lib', 'lib64', 'bin', 'sbin']) {
       if (existsSync(`/usr/${name}`) && !existsSync(join(root, name))) symlinkSync(`usr/${name}`, join(root, name));
     }
-    for (const name of ['supervisor.py', '_sinkflex_children.py', 'runner.cjs'])
-      copyFileSync(join(insideFolder(), name), join(root, HOME, name));
+    for (const path of [...compileSupervisor(python, p.ownFolder), join(insideFolder(), 'runner.cjs')])
+      copyFileSync(path, join(root, HOME, basename(path)));
     writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:/work:/bin/sh\n');
     const node = p.javascript ? reachableNode(p.stateFolder) : undefined;
     if (node !== undefined) writeFileSync(join(root, HOME, 'node'), '');
@@ -73,7 +74,7 @@ export class RunscLauncher implements Launcher {
       ociVersion: '1.0.2',
       process: {
         user: { uid: 0, gid: 0 },
-        args: [python, ...PYTHON_FLAGS, `${HOME}/supervisor.py`, config],
+        args: [python, ...PYTHON_FLAGS, `${HOME}/supervisor.pyc`, config],
         env: Object.entries(ENVIRONMENT).map(([name, value]) => `${name}=${value}`),
         cwd: '/work',
         noNewPrivileges: true,

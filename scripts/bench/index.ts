@@ -6,12 +6,14 @@ import { engineSuite } from './engine.ts';
 import { pipelineSuite } from './pipeline.ts';
 import { printRows, type Row, type Skip, type Suite } from './rows.ts';
 import { runtimeSuite } from './runtime.ts';
+import { sandboxSuite } from './sandbox.ts';
 
 const SUITES: Readonly<Record<string, Suite>> = {
   control: controlSuite,
   engine: engineSuite,
   pipeline: pipelineSuite,
   runtime: runtimeSuite,
+  sandbox: sandboxSuite,
 };
 
 /** No row takes half of it, with rivals and on a busy machine. */

@@ -1,6 +1,6 @@
 # Starts a program in a child of the supervisor: Python as a fork of this interpreter, JavaScript and shell as programs of their own, each with its
 # descriptors, limits and user set before anything untrusted runs.
-import atexit, fcntl, gc, io, json, linecache, os, resource, signal, sys, threading, traceback
+import atexit, fcntl, gc, io, json, linecache, os, resource, signal, sys
 
 CONFIG = json.loads(sys.argv[1])
 NODE, LIMITS = CONFIG["node"], CONFIG["limits"]
@@ -58,10 +58,8 @@ def limit_child(language):
             f.write("1000")
     except OSError:
         pass
-    try:
+    if language != "javascript":
         os.nice(10)
-    except OSError:
-        pass
     if CONFIG["user"] is not None:
         os.setresuid(CONFIG["user"], CONFIG["user"], CONFIG["user"])
 
@@ -97,6 +95,8 @@ def start(language, code):
                 status = run_python(code)
         except BaseException:
             try:
+                import traceback
+
                 os.write(2, traceback.format_exc().encode())
             except BaseException:
                 pass
@@ -141,15 +141,18 @@ def run_python(code):
             print(e.code, file=sys.stderr)
             status = 1
     except BaseException as e:
+        import traceback
+
         # Without the frame above the program's own.
         own = e.__traceback__.tb_next if e.__traceback__ else None
         traceback.print_exception(type(e), e, own)
         status = 1
     try:
-        threading._shutdown()
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
         atexit._run_exitfuncs()
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as e:
+        sys.excepthook(type(e), e, e.__traceback__)
         status = 1
     for stream in (sys.stdout, sys.stderr):
         try:

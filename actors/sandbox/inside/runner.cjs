@@ -7,6 +7,8 @@ process.stdout;
 process.stderr;
 const code = fs.readFileSync(3, 'utf8');
 fs.closeSync(3);
+// Behind the supervisor from here on, as other programs are; before, somebody may wait for it.
+require('node:os').setPriority(10);
 process.argv[1] = '/work/main.js';
 const program = new Module('/work/main.js', null);
 program.filename = '/work/main.js';
