@@ -1,4 +1,4 @@
-// y[m,n] = x w^T for few rows. Up to two rows: sixteen outputs at a time, the weights turned in registers, so that
+// y[m,n] = x w^T for few rows. A handful of rows: sixteen outputs at a time, the weights turned in registers, so that
 // lanes are outputs. More rows: lanes are rows of x and the weights are broadcast, y^T = w x^T with the tiles of
 // gemm-tile.h; what a tile leaves is turned on its way to y. Every output is the same chain over k either way.
 // Roofline: one row reads 4 bytes for one fma and is bound by memory; from about 16 rows on the fmas count.
@@ -9,8 +9,12 @@
 namespace SFX_NS {
 namespace {
 
-constexpr int64_t kTurnedInRegisters = 2;  // rows
-constexpr int64_t kWidened = 512;          // bf16 weights of a tile that are widened at once
+#if defined(SFX_ISA_AVX512)
+constexpr int64_t kTurnedInRegisters = 8;  // rows: their chains and the weights stay in registers
+#else
+constexpr int64_t kTurnedInRegisters = 4;
+#endif
+constexpr int64_t kWidened = 512;  // bf16 weights of a tile that are widened at once
 
 // Lanes of the panel that begins with row i: 16 or kPanel.
 SFX_INLINE int64_t panel_lanes(int64_t m, int64_t i) { return kWide == 1 || m - i <= 16 ? 16 : kPanel; }
@@ -35,9 +39,10 @@ void turn_weights(const Product& g, int64_t j, int64_t p, float* turned) {
 }
 
 template <int M>
-void one_or_two(const Product& g) {
+void handful(const Product& g) {
   for (int64_t j = 0; j < g.n; j += 16) {
     v16 acc[M];
+#pragma GCC unroll 8
     for (int i = 0; i < M; i++) acc[i] = zero();
     for (int64_t p = 0; p < g.k; p += 16) {
       float turned[256];
@@ -45,9 +50,11 @@ void one_or_two(const Product& g) {
       const int64_t steps = g.k - p < 16 ? g.k - p : 16;
       for (int64_t q = 0; q < steps; q++) {
         const v16 w = load(turned + 16 * q);
+#pragma GCC unroll 8
         for (int i = 0; i < M; i++) acc[i] = fma(set1(g.a[i * g.ai + p + q]), w, acc[i]);
       }
     }
+#pragma GCC unroll 8
     for (int i = 0; i < M; i++) {
       float* const out = g.c + i * g.ci + j;
       if (g.bias) acc[i] = add(acc[i], load_part(g.bias + j, g.n - j));
@@ -91,8 +98,28 @@ void turn_rows(const Product& g, float* to) {
 }
 
 void multiply_narrow(const Product& g, const float* turned, float* scratch) {
-  if (g.m == 1) return one_or_two<1>(g);
-  if (g.m == 2) return one_or_two<2>(g);
+  switch (g.m) {
+    case 1:
+      return handful<1>(g);
+    case 2:
+      return handful<2>(g);
+    case 3:
+      return handful<3>(g);
+    case 4:
+      return handful<4>(g);
+#if defined(SFX_ISA_AVX512)
+    case 5:
+      return handful<5>(g);
+    case 6:
+      return handful<6>(g);
+    case 7:
+      return handful<7>(g);
+    case 8:
+      return handful<8>(g);
+#endif
+    default:
+      break;
+  }
   float* const left = scratch;  // [16][kPanel], rows beyond the tile's stay zero
   float* const wide = scratch + 16 * kPanel;
   for (int64_t i = 0; i < 16 * kPanel; i++) left[i] = 0.0f;

@@ -31,7 +31,7 @@ void tile(const Tile& t) {
       for (int v = 0; v < NV; v++) acc[i][v] = fma(x, w[v], acc[i][v]);
     }
     if (Ahead) {
-      __builtin_prefetch(ahead, 0, 2);
+      __builtin_prefetch(ahead, 0, NV == 1 ? 2 : 3);  // a step of one vector is too short for the first-level cache
       ahead += MR;
     }
     b += bstep;
