@@ -160,7 +160,7 @@ export class Engine {
     this.maxSequenceTokens = maxSequenceTokens;
     this.#native = callNative(
       () =>
-        new native.Engine(o.store.segment.handle, toNative(o.store.config), o.store.layout, {
+        new native.Engine(o.store.segment.handle, { ...toNative(o.store.config), prefix: o.attentionPrefix ?? 0 }, o.store.layout, {
           threads,
           maxSequences,
           maxSequenceTokens,

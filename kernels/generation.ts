@@ -98,6 +98,8 @@ export interface EngineOptions {
   prefixCaching?: boolean;
   /** Results carry the expert choices of what was read, for routing replay (ForwardOptions.experts). Default false. */
   recordExperts?: boolean;
+  /** Positions of every sequence that sliding windows always show, in generation and training alike. Default 0. */
+  attentionPrefix?: number;
   /** Default 'kept'. */
   cacheOnUpdate?: CacheOnUpdate;
 }

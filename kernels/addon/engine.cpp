@@ -36,6 +36,7 @@ Config read_config(const Napi::Object& o) {
   const auto windows = doubles_of(o.Get("windows"), "config.windows");
   for (size_t i = 0; i < windows.size; ++i) c.window.push_back(static_cast<int64_t>(windows.data[i]));
   if (static_cast<int64_t>(c.window.size()) != c.layers) throw bad_argument("config.windows", "one number a layer");
+  c.prefix = config_integer(o, "prefix", 0);
   if (c.heads % c.kv_heads != 0) throw bad_argument("config.heads", "a multiple of kvHeads");
   if (c.head_dim % 2 != 0) throw bad_argument("config.headDim", "even");
   if (c.top_k > c.experts) throw bad_argument("config.topK", "at most the number of experts");

@@ -29,6 +29,7 @@ struct Config {
   bool sinks = true;            // one learned logit a query head
   bool qk_norm = false;         // RMSNorm of each query and key head before the rotary embedding
   std::vector<int64_t> window;  // for each layer; < 0: full. Hugging Face's sliding_window W is W - 1 here
+  int64_t prefix = 0;           // positions of every sequence that windows always show
   RopeOptions rope;
 
   int64_t query_width() const { return heads * head_dim; }

@@ -116,7 +116,8 @@ void PagedPass::run(const Weights& weights) {
     CALL(rope, &kh, position_, &cosine_, &sine_, 0);
     paged.keys = cache_.floats() + 2 * l * layer_floats;
     paged.values = cache_.floats() + (2 * l + 1) * layer_floats;
-    const sfx_attention_mask m{c.window[static_cast<size_t>(l)], 0, 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+    const sfx_attention_mask m{c.window[static_cast<size_t>(l)], c.prefix,
+                               1.0f / std::sqrt(static_cast<float>(c.head_dim))};
     CALL(kv_write, &kh, &vh, &paged);
     CALL(attention_paged, &qh, static_cast<const float*>(w.sinks.data), &paged, &m, &oh);
     CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &x);

@@ -15,7 +15,8 @@ TrainingPass::TrainingPass(const sfx_backend* backend, sfx_stream* stream, const
       layers_(static_cast<size_t>(config.layers)) {}
 
 sfx_attention_mask TrainingPass::mask(int64_t l) const {
-  return {config_.window[static_cast<size_t>(l)], 0, 1.0f / std::sqrt(static_cast<float>(config_.head_dim))};
+  return {config_.window[static_cast<size_t>(l)], config_.prefix,
+          1.0f / std::sqrt(static_cast<float>(config_.head_dim))};
 }
 
 void TrainingPass::ensure_tables(int64_t longest) {

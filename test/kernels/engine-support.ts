@@ -44,10 +44,13 @@ export function createStore(over: Partial<Record<keyof ModelConfig, unknown>> = 
   return store;
 }
 
-/** The folder with golden files; undefined where it is not (the tests then skip, and say so). */
-export const fixtures = [process.env.SINKFLEX_FIXTURES, join(process.env.SINKFLEX_SHARED ?? join('..', 'shared'), 'fixtures')].find(
-  (folder) => folder !== undefined && existsSync(join(folder, 'README.md')),
-);
+/** The folder with golden files; undefined where it is not (the tests then skip, and say so). One that is named must be there. */
+export const fixtures: string | undefined = ((named) => {
+  const folder = named ?? join(process.env.SINKFLEX_SHARED ?? join('..', 'shared'), 'fixtures');
+  if (existsSync(folder)) return folder;
+  if (named !== undefined) throw new Error(`SINKFLEX_FIXTURES names ${named}, which is not there`);
+  return undefined;
+})(process.env.SINKFLEX_FIXTURES);
 
 export type Tensors = Map<string, { shape: number[]; data: Float32Array }>;
 
