@@ -52,12 +52,25 @@ export interface EvaluateOptions<W> {
   termination: Termination;
   fixes: Fixes;
   solo?: boolean;
-  /** Without one, a basis with NL_ASSERTION becomes DB x COMMUNICATE (and what else it names). */
-  judge?: Judge;
 }
 
-/** Raises PythonError where an assertion of the task does (unless `fixes` has `assertions`), as the original lets it escape. */
-export async function evaluate<W>(o: EvaluateOptions<W>): Promise<Evaluation> {
+/**
+ * The score. Without a judge, a basis with NL_ASSERTION becomes DB x COMMUNICATE (and what else it names). Raises PythonError where an
+ * assertion of the task does (unless `fixes` has `assertions`), as the original lets it escape.
+ */
+export async function evaluate<W>(o: EvaluateOptions<W> & { judge?: Judge | undefined }): Promise<Evaluation> {
+  const { task, messages, termination, judge } = o;
+  const asked = basisOf(task).includes('NL_ASSERTION') && (termination === 'user_stop' || termination === 'agent_stop');
+  if (!judge || !asked || !task.evaluation_criteria) return evaluateUnjudged(o);
+  return score(o, await ask(task.evaluation_criteria.nl_assertions ?? [], messages, judge));
+}
+
+/** The score without a judge. */
+export function evaluateUnjudged<W>(o: EvaluateOptions<W>): Evaluation {
+  return score(o, undefined);
+}
+
+function score<W>(o: EvaluateOptions<W>, judged: boolean[] | undefined): Evaluation {
   const { task, messages, termination } = o;
   const none = { basis: null, breakdown: {}, unjudged: [] };
   if (termination !== 'user_stop' && termination !== 'agent_stop') {
@@ -72,11 +85,9 @@ export async function evaluate<W>(o: EvaluateOptions<W>): Promise<Evaluation> {
   const communicate = Number(told.every(Boolean));
 
   const asked = basisOf(task);
-  const unjudged: RewardType[] = asked.includes('NL_ASSERTION') && !o.judge ? ['NL_ASSERTION'] : [];
+  const unjudged: RewardType[] = asked.includes('NL_ASSERTION') && !judged ? ['NL_ASSERTION'] : [];
   const basis: RewardType[] =
     unjudged.length > 0 ? [...asked.filter((b) => b !== 'NL_ASSERTION' && b !== 'COMMUNICATE'), 'COMMUNICATE'] : [...asked];
-  let judged: boolean[] | undefined;
-  if (basis.includes('NL_ASSERTION')) judged = await judge(criteria.nl_assertions ?? [], messages, o.judge!);
 
   const parts: Record<RewardType, number> = {
     DB: Number(world.dbMatch),
@@ -172,7 +183,7 @@ function matches(action: ReferenceAction, call: Tau2Call): boolean {
   return names.length === 0 || equals(pick(call.arguments), pick(action.arguments));
 }
 
-async function judge(assertions: readonly string[], messages: readonly Tau2Message[], by: Judge): Promise<boolean[]> {
+async function ask(assertions: readonly string[], messages: readonly Tau2Message[], by: Judge): Promise<boolean[]> {
   if (assertions.length === 0) return [];
   const verdicts = await by(assertions, messages);
   if (verdicts.length !== assertions.length) throw new Error(`the judge decided ${verdicts.length} of ${assertions.length} statements`);

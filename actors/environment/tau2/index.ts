@@ -1,7 +1,19 @@
 /** tau2-bench: its domains, tools, evaluator and protocol. docs/tau2.md describes it. */
+
+export { callText, parseActionText } from './action-text.ts';
 export { type DomainData, tau2Data } from './data.ts';
 export type { Domain, DomainName, Side } from './domain.ts';
-export { type EvaluateOptions, type Evaluation, evaluate, type Judge, TERMINATIONS, type Termination } from './evaluate.ts';
+export {
+  type EvaluateOptions,
+  type Evaluation,
+  evaluate,
+  evaluateUnjudged,
+  type Judge,
+  TERMINATIONS,
+  type Termination,
+} from './evaluate.ts';
+export { type GymOptions, type GymStep, Tau2Gym } from './gym.ts';
+export { DONE, GREETING, Protocol, type ProtocolOptions, replyOf, STOP, type UserReply } from './protocol.ts';
 export { type Answer, Session } from './session.ts';
 export { FIXES, type Fix, type Fixes, readFixes } from './settings.ts';
 export { basisOf, scenarioText, type Tau2Call, type Tau2Message, type Tau2Task, ticketOf } from './tasks.ts';

@@ -160,7 +160,8 @@ export function canSendMms(world: TelecomWorld): boolean {
   if (phone.wifi_calling_enabled && phone.wifi_calling_mms_over_wifi) return false;
   if (apnOf(world, 'mmsc_url').mmsc_url === null) return false;
   const permissions = permissionsOf(world, 'messaging');
-  return permissions !== undefined && permissions.storage && permissions.sms;
+  if (!permissions) return false;
+  return permissions.storage && permissions.sms;
 }
 
 export function reboot(world: TelecomWorld): string {
