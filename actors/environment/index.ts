@@ -2,6 +2,7 @@
 import { code, codeBytes } from './code/index.ts';
 import { desk, deskTokenizer } from './desk/index.ts';
 import { register } from './registry.ts';
+import { tau2Entries } from './tau2/index.ts';
 
 export { EnvironmentActor } from './actor.ts';
 export * from './code/index.ts';
@@ -11,6 +12,7 @@ export { type LatencyModel, parseLatency } from './latency.ts';
 export { CounterRandom, threefry } from './random.ts';
 export { chatFormat, entry, environmentNames, make, register } from './registry.ts';
 export { isValidationTask, trainingTask, validationTask } from './seeds.ts';
+export * as tau2 from './tau2/index.ts';
 export * from './tools/index.ts';
 export type * from './types.ts';
 export * from './user/index.ts';
@@ -19,3 +21,4 @@ export { desk, deskTokenizer };
 register(code);
 register(codeBytes);
 register(desk);
+for (const entry of tau2Entries) register(entry);

@@ -8,6 +8,7 @@ import type { Domain, DomainName } from './domain.ts';
 import { mock } from './mock/index.ts';
 import { parseOrdered } from './python/json.ts';
 import { retail } from './retail/index.ts';
+import { sha256 } from './table.ts';
 import type { Tau2Task } from './tasks.ts';
 import { telecom } from './telecom/index.ts';
 import { parseToml } from './toml.ts';
@@ -20,7 +21,20 @@ export interface DomainData {
   split(name: string): string[];
   readonly splits: readonly string[];
   policy(o: { solo: boolean; variant?: string }): string;
+  /** Which state of the benchmark this is, where it is a known one; else the beginning of the tasks' digest. */
+  readonly version: string;
 }
+
+/** sha256 of tasks.json (telecom: what of the whole set is there), and the version that it belongs to. */
+const VERSIONS: Readonly<Record<string, string>> = {
+  '8e03ebce7901bd62': 'v1.0.0 (a2c02472)',
+  '76e1fa649a359bef': 'v0.2.0',
+  ccd8ba737b4cc371: 'v1.0.0 (a2c02472)',
+  '40d692b3fca780f4': 'v0.2.0',
+  '37e562e1ae324257': 'v1.0.0 (a2c02472)',
+  '192a2c143b3b512c': 'v1.0.0 (a2c02472)',
+  '0d8bcd14798bf2e6': 'v1.0.0 (a2c02472)',
+};
 
 const loaded = new Map<string, DomainData>();
 
@@ -79,7 +93,7 @@ function load(folder: string, name: DomainName): DomainData {
     });
   }
   // Arguments keep the order that JavaScript gives them: they are looked up by name.
-  const tasks = tasksOf(folder);
+  const { tasks, version } = tasksOf(folder);
   const byId = new Map(tasks.map((task) => [task.id, task]));
   const splitFile = join(folder, 'split_tasks.json');
   const splits = existsSync(splitFile) ? (JSON.parse(read(splitFile)) as Record<string, string[]>) : { base: tasks.map((task) => task.id) };
@@ -94,6 +108,7 @@ function load(folder: string, name: DomainName): DomainData {
     domain,
     tasks,
     splits: Object.keys(splits),
+    version,
     task(id) {
       const found = byId.get(id);
       if (!found) throw unknown('task', id, [...byId.keys()]);
@@ -129,10 +144,14 @@ function book(folder: string, name: string): unknown {
 }
 
 /** The whole set where it is there; the two smaller ones that the telecom domain also has otherwise. */
-function tasksOf(folder: string): Tau2Task[] {
+function tasksOf(folder: string): { tasks: Tau2Task[]; version: string } {
   for (const file of ['tasks.json', 'tasks_full.json', 'tasks_full.json.gz', 'tasks_base.json']) {
     const path = join(folder, file);
-    if (statSync(path, { throwIfNoEntry: false })?.isFile()) return JSON.parse(read(path)) as Tau2Task[];
+    if (statSync(path, { throwIfNoEntry: false })?.isFile()) {
+      const text = read(path);
+      const digest = sha256(text).slice(0, 16);
+      return { tasks: JSON.parse(text) as Tau2Task[], version: VERSIONS[digest] ?? `unknown (${digest})` };
+    }
   }
   throw new ActorsError('SINKFLEX_TAU2_DATA', `there is no tasks.json in ${folder}`, { details: { folder } });
 }

@@ -3,6 +3,8 @@
 export { callText, parseActionText } from './action-text.ts';
 export { type DomainData, tau2Data } from './data.ts';
 export type { Domain, DomainName, Side } from './domain.ts';
+export { tau2Entries } from './entries.ts';
+export { Tau2Environment } from './environment.ts';
 export {
   type EvaluateOptions,
   type Evaluation,
@@ -14,6 +16,7 @@ export {
 } from './evaluate.ts';
 export { type GymOptions, type GymStep, Tau2Gym } from './gym.ts';
 export { DONE, GREETING, Protocol, type ProtocolOptions, replyOf, STOP, type UserReply } from './protocol.ts';
+export { basisText, doNothingRate, doNothingScore, passHatK, referenceScore, referenceTrajectory } from './score.ts';
 export { type Answer, Session } from './session.ts';
 export { FIXES, type Fix, type Fixes, readFixes } from './settings.ts';
 export { basisOf, scenarioText, type Tau2Call, type Tau2Message, type Tau2Task, ticketOf } from './tasks.ts';

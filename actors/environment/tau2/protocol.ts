@@ -4,7 +4,7 @@
  */
 
 import type { MaybePromise } from '../types.ts';
-import type { UserSimulator } from '../user/index.ts';
+import type { ExecutedCall, UserSimulator } from '../user/index.ts';
 import type { Domain } from './domain.ts';
 import type { Termination } from './evaluate.ts';
 import { Session } from './session.ts';
@@ -40,6 +40,8 @@ export class Protocol<W> {
   /** What arrived for the agent since its last turn; all of it, its own messages included, is `seen`. */
   incoming: Tau2Message[] = [];
   readonly seen: Tau2Message[] = [];
+  /** Told of every call. */
+  watch: ((call: ExecutedCall) => void) | undefined;
   steps = 0;
   errors = 0;
   termination: Termination | undefined;
@@ -82,6 +84,10 @@ export class Protocol<W> {
         if (last.role === 'user' && isUserStop(last)) this.termination = 'user_stop';
       }
       this.#message = [last];
+      if (this.#to === 'user' && !user) {
+        this.#to = 'agent';
+        this.#message = [];
+      }
       this.seen.push(...history.slice(0, last.role === 'assistant' ? undefined : -1).filter(visibleToAgent));
     } else if (user) {
       this.#message = [{ role: 'assistant', content: GREETING }];
@@ -163,6 +169,7 @@ export class Protocol<W> {
     const answers = calls.map((call): Tau2Message => {
       const answer = this.session.respond({ ...call, requestor });
       if (answer.error) this.errors++;
+      this.watch?.({ requestor, call: { name: call.name, arguments: call.arguments }, ...answer, writes: this.session.mutates(call.name) });
       return { role: 'tool', id: call.id ?? '', requestor, ...answer };
     });
     this.trajectory.push(...answers);

@@ -1,0 +1,34 @@
+/** The domains as entries of the registry. */
+import type { EnvironmentEntry } from '../types.ts';
+import { tau2Data } from './data.ts';
+import type { DomainName } from './domain.ts';
+import { Tau2Environment } from './environment.ts';
+import { readOptions } from './options.ts';
+import { doNothingScore, referenceScore } from './score.ts';
+
+const SUMMARIES: Record<DomainName, string> = {
+  retail: 'tau2-bench retail: 114 tasks of an online shop, 16 tools',
+  airline: 'tau2-bench airline: 50 tasks of flight bookings, 14 tools; doing nothing solves 23',
+  telecom: 'tau2-bench telecom: technical support with dual control, 13 tools of the agent and 30 of the user',
+  mock: 'tau2-bench mock: a to-do list, for plumbing',
+};
+
+function entryOf(domain: DomainName): EnvironmentEntry {
+  const name = `tau2-${domain}`;
+  /** The task that a seed stands for, as an episode would draw it. */
+  const scored =
+    (score: typeof doNothingScore) =>
+    (seed: number, options: Record<string, unknown> = {}) => {
+      const o = readOptions(name, options);
+      const data = tau2Data(o.data, domain);
+      return score(data, Tau2Environment.taskOf(data, o, seed).task, o.fixes);
+    };
+  return {
+    name,
+    summary: SUMMARIES[domain],
+    create: (options) => new Tau2Environment(domain, options),
+    baselines: { 'do nothing': scored(doNothingScore), reference: scored(referenceScore) },
+  };
+}
+
+export const tau2Entries: readonly EnvironmentEntry[] = (['retail', 'airline', 'telecom', 'mock'] as const).map(entryOf);

@@ -1,0 +1,410 @@
+/** What a port of tau2-bench gets wrong: each hazard that was met, and each fault of the original with and without its fix. */
+import fc from 'fast-check';
+import t from 'tap';
+import { tau2 } from '../../actors/environment/index.ts';
+import { calculate } from '../../actors/environment/tau2/python/calculate.ts';
+import { floatRepr, round2 } from '../../actors/environment/tau2/python/float.ts';
+import { dumps, parseOrdered, quote } from '../../actors/environment/tau2/python/json.ts';
+import { compareStrings, PythonError, repr } from '../../actors/environment/tau2/python/values.ts';
+import { parseToml } from '../../actors/environment/tau2/toml.ts';
+import { absent, dataFolder, NO_FIXES } from './traces.ts';
+
+const skip = absent === undefined ? {} : { skip: `the data of tau2-bench are not there: ${absent} (TAU2_TRACES, TAU2_DATA)` };
+const { Session, tau2Data } = tau2;
+const session = (domain: tau2.DomainName, ...fixes: tau2.Fix[]) =>
+  new Session(tau2Data(dataFolder, domain).domain, { fixes: new Set(fixes) });
+const retailHash = 'b25c9cb211f5efca';
+
+t.test('1. keys stay in order, also those that look like numbers', skip, async (t) => {
+  const { content } = session('retail').respond({ name: 'get_product_details', arguments: { product_id: '1656367028' } });
+  const ids = [...content.matchAll(/"(\d{10})": \{/g)].map((m) => m[1]);
+  t.strictSame(ids.slice(0, 3), ['9690244451', '7706410293', '3616838507']);
+  t.equal(ids.indexOf('1151293680'), 11, 'not in front');
+  t.strictSame(Object.keys(parseOrdered('{"b": 1, "1": 2, "a": {"0": "\\"7\\": x"}}') as object), ['b', '\u00011', 'a']);
+});
+
+t.test('2. floats print as Python prints them', async (t) => {
+  const cases: [number, string][] = [
+    [250, '250.0'],
+    [1e-7, '1e-07'],
+    [1e16, '1e+16'],
+    [123456789012345680, '1.2345678901234568e+17'],
+    [1e15, '1000000000000000.0'],
+    [0.0001, '0.0001'],
+    [0.00001234, '1.234e-05'],
+    [-0, '-0.0'],
+    [0.1 + 0.2, '0.30000000000000004'],
+    [1.5e300, '1.5e+300'],
+    [Number.POSITIVE_INFINITY, 'inf'],
+  ];
+  for (const [x, text] of cases) t.equal(floatRepr(x), text);
+  fc.assert(
+    fc.property(fc.double({ noNaN: true, noDefaultInfinity: true }), (x) => Object.is(Number(floatRepr(x)), x)),
+    { seed: 2 },
+  );
+});
+
+t.test('3. ties of cents go to even', async (t) => {
+  t.strictSame([0.125, 0.375, 0.625, 0.875, 2.125, -0.125, -0.375].map(round2), [0.12, 0.38, 0.62, 0.88, 2.12, -0.12, -0.38]);
+  t.strictSame([2.675, 1.005, 0.045, 1e20].map(round2), [2.67, 1, 0.04, 1e20]);
+});
+
+t.test('4. JSON is ASCII, with blanks', async (t) => {
+  t.equal(quote('é\u007f"\\\n😀'), '"\\u00e9\\u007f\\"\\\\\\n\\ud83d\\ude00"');
+  t.equal(dumps({ b: [1, 2.5, null, true], a: 'x' }), '{"b": [1, 2.5, null, true], "a": "x"}');
+  t.equal(dumps({ b: 1, a: 2 }, true), '{"a": 2, "b": 1}');
+});
+
+t.test('5. names of JavaScript are ids like others', skip, async (t) => {
+  const s = session('retail');
+  for (const id of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
+    t.equal(s.respond({ name: 'get_user_details', arguments: { user_id: id } }).content, 'Error: User not found');
+    t.equal(s.respond({ name: id, arguments: {} }).content, `Error: Tool '${id}' not found.`);
+  }
+});
+
+t.test('6. numbers of telecom print as floats, whole or not', skip, async (t) => {
+  const s = session('telecom');
+  const { content } = s.respond({ name: 'refuel_data', arguments: { customer_id: 'C1001', line_id: 'L1002', gb_amount: 2 } });
+  t.match(content, 'Successfully added 2.0 GB of data for line L1002 for $');
+});
+
+t.test('7. worlds share nothing that one writes', skip, async (t) => {
+  const [a, b] = [session('telecom'), session('telecom')];
+  a.run({ env_type: 'user', func_name: 'break_vpn', arguments: {} });
+  b.respond({ name: 'connect_vpn', arguments: {}, requestor: 'user' });
+  t.match(b.respond({ name: 'check_vpn_status', arguments: {}, requestor: 'user' }).content, "<PerformanceLevel.EXCELLENT: 'excellent'>");
+  // 8.
+  t.equal(
+    a.respond({ name: 'check_vpn_status', arguments: {}, requestor: 'user' }).content,
+    "VPN is ON and connected. Details: {'server_address': '192.168.1.1', 'protocol': 'OpenVPN', 'server_performance': <PerformanceLevel.POOR: 'poor'>}",
+  );
+  t.match(a.respond({ name: 'check_status_bar', arguments: {}, requestor: 'user' }).content, '📶');
+  const hash = () => tau2Data(dataFolder, 'retail').domain.hashes(session('retail').world).agent;
+  t.equal(hash().slice(0, 16), retailHash);
+  const writer = session('retail');
+  writer.respond({ name: 'modify_user_address', arguments: { ...address, user_id: 'yusuf_rossi_9620' } });
+  t.not(writer.domain.hashes(writer.world).agent.slice(0, 16), retailHash);
+  t.equal(hash().slice(0, 16), retailHash, 'what one wrote the next does not see');
+});
+
+t.test('9. sorted by code point', async (t) => {
+  t.strictSame(['\uffff', '😀', 'b', 'B', '10', '9'].sort(compareStrings), ['10', '9', 'B', 'b', '\uffff', '😀']);
+});
+
+const address = { address1: '1 A St', address2: '', city: 'X', state: 'TX', country: 'USA', zip: '12345' };
+
+t.test('the calculator is Python', async (t) => {
+  const cases: [string, string][] = [
+    ['2 + 2', '4.0'],
+    ['-2 ** 2', '-4.0'],
+    ['2 ** -1', '0.5'],
+    ['7 // 2', '3.0'],
+    ['-7 // 2', '-4.0'],
+    ['7. // -2', '-4.0'],
+    ['1.0 // 0.1', '9.0'],
+    ['2 ** 3 ** 2', '512.0'],
+    ['--3', '3.0'],
+    ['.5 + 1.', '1.5'],
+    ['00', '0.0'],
+    ['(1 + 2) * 3', '9.0'],
+    ['9007199254740993 - 9007199254740992', '1.0'],
+    ['10 ** 20 / 3', '3.333333333333333e+19'],
+    ['0.125', '0.12'],
+    ['1/3', '0.33'],
+    ['-0.001', '-0.0'],
+  ];
+  for (const [text, value] of cases) t.equal(calculate(text), value, text);
+  for (const text of [
+    '',
+    '2 +',
+    '1/0',
+    '()',
+    '2(3)',
+    '007',
+    '1 2',
+    '1..2',
+    '2 * * 3',
+    '1_0',
+    '__import__',
+    '(-8) ** 0.5',
+    '9 ** 9 ** 9',
+    '10.0 ** 400',
+    '(',
+  ]) {
+    t.throws(() => calculate(text), PythonError, text);
+  }
+  fc.assert(
+    fc.property(fc.string({ unit: fc.constantFrom(...'0123456789+-*/(). '), maxLength: 12 }), (text) => {
+      try {
+        return /^(-?\d|-?inf|nan)/.test(calculate(text));
+      } catch (error) {
+        return error instanceof PythonError;
+      }
+    }),
+    { seed: 4, numRuns: 3000 },
+  );
+});
+
+t.test('any call is answered as Python answers, never with an error of our own', skip, async (t) => {
+  const odd = fc.oneof(
+    fc.constantFrom<unknown>(
+      null,
+      true,
+      0,
+      -1,
+      2.5,
+      '',
+      'pending',
+      '#W2378156',
+      'credit_card_9513926',
+      '9523456873',
+      'HAT001',
+      '2024-05-16',
+      'C1001',
+      'L1001',
+      'economy',
+    ),
+    fc.jsonValue({ maxDepth: 2 }),
+  );
+  const kinds = ['TypeError', 'RangeError', 'ReferenceError', 'SyntaxError'];
+  for (const name of ['retail', 'airline', 'telecom', 'mock'] as const) {
+    const { domain } = tau2Data(dataFolder, name);
+    for (const [side, kit] of [
+      ['assistant', domain.agent],
+      ['user', domain.user],
+    ] as const) {
+      for (const schema of kit?.schemas() ?? []) {
+        const { name: tool, parameters } = schema.function;
+        const fields = Object.keys((parameters as { properties?: object }).properties ?? {});
+        fc.assert(
+          fc.property(fc.record(Object.fromEntries(fields.map((field) => [field, odd]))), (args) => {
+            const world = domain.world(NO_FIXES);
+            domain.sync?.(world);
+            try {
+              kit!.call(world, tool, args);
+              domain.hashes(world);
+              return true;
+            } catch (error) {
+              if (error instanceof PythonError) return true;
+              throw new Error(
+                `${side} ${tool}(${JSON.stringify(args)}): ${String(error)} ${kinds.includes((error as Error).name) ? (error as Error).stack : ''}`,
+              );
+            }
+          }),
+          { seed: 5, numRuns: name === 'telecom' || name === 'mock' ? 40 : 15 },
+        );
+      }
+    }
+  }
+  t.pass('all were');
+});
+
+t.test('binding errors are CPython’s', skip, async (t) => {
+  const s = session('retail');
+  const say = (args: Record<string, unknown>) => s.respond({ name: 'find_user_id_by_name_zip', arguments: args }).content;
+  t.equal(
+    say({ first_name: 'a', last_name: 'b' }),
+    "Error: RetailTools.find_user_id_by_name_zip() missing 1 required positional argument: 'zip'",
+  );
+  t.equal(
+    say({ zip: '1' }),
+    "Error: RetailTools.find_user_id_by_name_zip() missing 2 required positional arguments: 'first_name' and 'last_name'",
+  );
+  t.equal(
+    say({}),
+    "Error: RetailTools.find_user_id_by_name_zip() missing 3 required positional arguments: 'first_name', 'last_name', and 'zip'",
+  );
+  t.equal(say({ foo: 1 }), "Error: RetailTools.find_user_id_by_name_zip() got an unexpected keyword argument 'foo'");
+  t.match(say({ tool_name: 'x' }), /^Error: .*multiple values/);
+  t.equal(repr(["it's", 'a"b', 1, true, null, { k: 2.5 }]), `["it's", 'a"b', 1, True, None, {'k': 2.5}]`);
+});
+
+t.test('fixes put one thing right each', skip, async (t) => {
+  // variants: two items modified together. The original gives both the last one's price and options.
+  const { domain } = tau2Data(dataFolder, 'retail');
+  const world = domain.world(NO_FIXES) as {
+    tables: { orders: { entries(): Iterable<[string, Order]> }; products: { find(id: string): Product } };
+  };
+  interface Order {
+    order_id: string;
+    status: string;
+    items: { item_id: string; product_id: string }[];
+    payment_history: { payment_method_id: string }[];
+  }
+  interface Product {
+    variants: Map<string, { item_id: string; available: boolean; price: number }>;
+  }
+  const pick = [...world.tables.orders.entries()]
+    .map(([, order]) => order)
+    .find((order) => {
+      const ids = new Set(order.items.map((item) => item.item_id));
+      return (
+        order.status === 'pending' &&
+        ids.size >= 2 &&
+        !order.payment_history[0]!.payment_method_id.startsWith('gift') &&
+        swaps(order).length >= 2
+      );
+    })!;
+  function swaps(order: Order) {
+    return order.items.flatMap((item) => {
+      const other = [...world.tables.products.find(item.product_id).variants.values()].find(
+        (v) => v.available && v.item_id !== item.item_id,
+      );
+      return other ? [{ from: item.item_id, to: other }] : [];
+    });
+  }
+  const two = swaps(pick).slice(0, 2);
+  const modify = (pairs: typeof two) => ({
+    name: 'modify_pending_order_items',
+    arguments: {
+      order_id: pick.order_id,
+      item_ids: pairs.map((p) => p.from),
+      new_item_ids: pairs.map((p) => p.to.item_id),
+      payment_method_id: pick.payment_history[0]!.payment_method_id,
+    },
+  });
+  const prices = (...fixes: tau2.Fix[]) => {
+    const answer = JSON.parse(session('retail', ...fixes).respond(modify(two)).content) as { items: { item_id: string; price: number }[] };
+    return two.map((p) => answer.items.find((item) => item.item_id === p.to.item_id)!.price);
+  };
+  t.strictSame(prices(), [two[1]!.to.price, two[1]!.to.price]);
+  t.strictSame(prices('variants'), [two[0]!.to.price, two[1]!.to.price]);
+  // The order of the items changes the original's database, and no longer the fixed one's (but for the order of the same two payments).
+  const after = (pairs: typeof two, ...fixes: tau2.Fix[]) => {
+    const s = session('retail', ...fixes);
+    s.respond(modify(pairs));
+    return s.domain.hashes(s.world).agent;
+  };
+  t.not(after(two), after([...two].reverse()));
+  t.equal(after(two, 'variants'), after([...two].reverse(), 'variants'));
+
+  // communicate: a number inside another.
+  const told = (text: string, ...fixes: tau2.Fix[]) =>
+    tau2.evaluateUnjudged({
+      domain: tau2Data(dataFolder, 'mock').domain,
+      task: {
+        id: 'x',
+        user_scenario: { instructions: '' },
+        evaluation_criteria: { communicate_info: ['10'], reward_basis: ['COMMUNICATE'] },
+      },
+      messages: [{ role: 'assistant', content: text }],
+      termination: 'user_stop',
+      fixes: new Set(fixes),
+    }).reward;
+  t.strictSame(
+    [told('in 2010'), told('in 2010', 'communicate'), told('$10.', 'communicate'), told('10.5', 'communicate'), told('1,0')],
+    [1, 0, 1, 0, 1],
+  );
+
+  // assertions: one that raises.
+  const asserted = (...fixes: tau2.Fix[]) =>
+    tau2.evaluateUnjudged({
+      domain: tau2Data(dataFolder, 'mock').domain,
+      task: {
+        id: 'x',
+        user_scenario: { instructions: '' },
+        evaluation_criteria: {
+          env_assertions: [
+            { env_type: 'assistant', func_name: 'assert_task_status', arguments: { task_id: 'none', expected_status: 'pending' } },
+          ],
+          reward_basis: ['ENV_ASSERTION'],
+        },
+      },
+      messages: [],
+      termination: 'user_stop',
+      fixes: new Set(fixes),
+    }).reward;
+  t.throws(() => asserted(), PythonError);
+  t.equal(asserted('assertions'), 0);
+
+  // atomic: a certificate listed twice is lost, unless a call that fails changes nothing.
+  const air = tau2Data(dataFolder, 'airline').domain.world(NO_FIXES) as unknown as {
+    tables: {
+      users: { entries(): Iterable<[string, { user_id: string; payment_methods: Map<string, { source: string; amount: number }> }]> };
+      flights: {
+        entries(): Iterable<
+          [
+            string,
+            {
+              flight_number: string;
+              dates: Map<string, { status: string; prices: Map<string, number>; available_seats: Map<string, number> }>;
+            },
+          ]
+        >;
+      };
+    };
+  };
+  const rich = [...air.tables.users.entries()].flatMap(([, u]) =>
+    [...u.payment_methods].filter(([, m]) => m.source === 'certificate' && m.amount >= 100).map(([id]) => ({ user: u.user_id, id })),
+  )[0]!;
+  const seat = [...air.tables.flights.entries()].flatMap(([, f]) =>
+    [...f.dates]
+      .filter(
+        ([, d]) =>
+          d.status === 'available' &&
+          d.available_seats.get('economy')! > 0 &&
+          d.prices.get('economy')! % 2 === 0 &&
+          d.prices.get('economy')! <= 200,
+      )
+      .map(([date, d]) => ({ flight_number: f.flight_number, date, price: d.prices.get('economy')! })),
+  )[0]!;
+  const book = {
+    name: 'book_reservation',
+    arguments: {
+      user_id: rich.user,
+      origin: 'A',
+      destination: 'B',
+      flight_type: 'one_way',
+      cabin: 'economy',
+      flights: [{ flight_number: seat.flight_number, date: seat.date }],
+      passengers: [{ first_name: 'A', last_name: 'B', dob: '1990-01-01' }],
+      payment_methods: [
+        { payment_id: rich.id, amount: seat.price / 2 },
+        { payment_id: rich.id, amount: seat.price / 2 },
+      ],
+      total_baggages: 0,
+      nonfree_baggages: 0,
+      insurance: 'no',
+    },
+  };
+  const has = (...fixes: tau2.Fix[]) => {
+    const s = session('airline', ...fixes);
+    const answer = s.respond(book);
+    t.strictSame(answer, { content: `Error: '${rich.id}'`, error: true });
+    return s.respond({ name: 'get_user_details', arguments: { user_id: rich.user } }).content.includes(rich.id);
+  };
+  t.strictSame([has(), has('atomic')], [false, true]);
+});
+
+t.test('reads never touch the state', skip, async (t) => {
+  const { domain, task } = tau2Data(dataFolder, 'telecom');
+  const s = session('telecom');
+  s.begin(task(tau2Data(dataFolder, 'telecom').split('small')[0]!).initial_state, []);
+  const before = domain.hashes(s.world);
+  for (const kit of [domain.agent, domain.user!]) {
+    for (const name of kit.names.filter((n) => kit.kind(n) !== 'write')) {
+      s.respond({
+        name,
+        arguments: name === 'check_app_status' ? { app_name: 'messaging' } : {},
+        requestor: kit === domain.agent ? 'assistant' : 'user',
+      });
+    }
+  }
+  t.strictSame(domain.hashes(s.world), before);
+});
+
+t.test('TOML as the databases use it', async (t) => {
+  t.strictSame(
+    parseToml(
+      'a = 1 # one\n[b.c]\nd = "x # y"\ne = [1, "2", [3]]\n[[f]]\ng = 2025-01-02\n[[f]]\n[[f.h]]\ni = -1.5\n[[f.h]]\ni = true\nk = [\n 1,\n 2,\n]\n',
+    ),
+    {
+      a: 1,
+      b: { c: { d: 'x # y', e: [1, '2', [3]] } },
+      f: [{ g: '2025-01-02' }, { h: [{ i: -1.5 }, { i: true, k: [1, 2] }] }],
+    },
+  );
+  t.throws(() => parseToml('a = b\n'), /line 1/);
+  t.throws(() => parseToml('x\n'), /line 1/);
+});
