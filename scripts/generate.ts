@@ -3,10 +3,10 @@ import { randomInt } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { createInterface } from 'node:readline/promises';
 import { Command } from 'commander';
-import { ServedModel } from '../actors/index.ts';
+import { ServedModel, type TurnDelta, turnReader } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
 import { modelFolderOf } from './model-folder.ts';
-import { wholeNumber } from './option-values.ts';
+import { between, wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 
 interface GenerateOptions {
@@ -16,6 +16,13 @@ interface GenerateOptions {
   temperature?: string;
   topP?: string;
   topK?: number;
+  minP?: number;
+  repetitionPenalty?: number;
+  presencePenalty?: number;
+  frequencyPenalty?: number;
+  stop: string[];
+  ignoreEos: boolean;
+  topLogprobs?: number;
   seed?: number;
   threads: number;
   maxModelLen?: number;
@@ -34,6 +41,13 @@ export function generateCommand(): Command {
     .option('-t, --temperature <number>', "0: greedy; default the model's own")
     .option('--top-p <number>', "default the model's own")
     .option('--top-k <n>', "0: all; default the model's own", wholeNumber(0))
+    .option('--min-p <number>', "least part of the largest probability; default the model's own", between(0, 1))
+    .option('--repetition-penalty <number>', "default the model's own", between(0.01, 100))
+    .option('--presence-penalty <number>', 'from -2 to 2', between(-2, 2))
+    .option('--frequency-penalty <number>', 'from -2 to 2', between(-2, 2))
+    .option('--stop <text>', 'ends the answer and is not part of it; may be repeated', (text: string, all: string[]) => [...all, text], [])
+    .option('--ignore-eos', "draw on after the model's own end of turn", false)
+    .option('--top-logprobs <n>', 'with --json: the most likely tokens beside each one drawn', wholeNumber(0))
     .option('--seed <n>', 'the same seed gives the same answer; default a random one', wholeNumber(0))
     .option('--threads <n>', 'default all processors', wholeNumber(1), availableParallelism())
     .option('--max-model-len <tokens>', 'tokens of the whole conversation', wholeNumber(2))
@@ -63,31 +77,50 @@ async function generate(target: string, prompt: string | undefined, o: GenerateO
   });
   const seed = o.seed ?? randomInt(2 ** 32);
   let turn = 0;
-  const answer = async (ids: Int32Array): Promise<string> => {
+  const answer = async (ids: Int32Array, specials = false): Promise<string> => {
     const sampling = {
       maxNewTokens: o.maxNewTokens,
       temperature: temperature ?? model.defaults.temperature,
       topP: topP ?? model.defaults.topP,
       topK: o.topK ?? model.defaults.topK,
-      stop: [],
-      ignoreEos: false,
+      minP: o.minP ?? model.defaults.minP,
+      repetitionPenalty: o.repetitionPenalty ?? model.defaults.repetitionPenalty,
+      presencePenalty: o.presencePenalty ?? 0,
+      frequencyPenalty: o.frequencyPenalty ?? 0,
+      topLogprobs: o.topLogprobs ?? 0,
+      stop: o.stop,
+      ignoreEos: o.ignoreEos,
       key: [seed, 0, 0, turn++] as const,
     };
-    const onPiece = o.json ? {} : { onPiece: ({ text }: { text: string }) => void process.stdout.write(text) };
-    const result = await model.answer(ids, sampling, { signal: stop.signal, ...onPiece });
+    // What a model of channels thinks goes to stderr, what it says to stdout.
+    const reader = specials ? turnReader(model.turnFormat, { tools: false }) : undefined;
+    const show = ({ content, reasoning }: TurnDelta): void => {
+      if (o.json) return;
+      if (reasoning !== '') process.stderr.write(reasoning);
+      process.stdout.write(content);
+    };
+    const result = await model.answer(ids, sampling, {
+      signal: stop.signal,
+      specials,
+      onPiece: ({ text }) => show(reader?.push(text) ?? { content: text, reasoning: '' }),
+    });
+    const end = reader?.end();
+    if (end !== undefined) show(end);
     if (o.json) {
-      const { text, finish } = result;
+      const { finish } = result;
+      const text = end?.turn.text ?? result.text;
       const line = {
         text,
         finish_reason: finish,
         prompt_tokens: ids.length,
         token_ids: [...result.tokens],
         logprobs: [...result.logprobs],
+        ...(result.topTokens === undefined ? {} : { top_token_ids: [...result.topTokens], top_logprobs: [...result.topLogprobs!] }),
         seed,
       };
       process.stdout.write(`${JSON.stringify(line)}\n`);
     } else process.stdout.write(result.finish === 'length' ? ' [cut]\n' : '\n');
-    return result.text;
+    return end?.turn.text ?? result.text;
   };
   try {
     if (prompt !== undefined && (o.raw || model.template === undefined)) {
@@ -98,7 +131,10 @@ async function generate(target: string, prompt: string | undefined, o: GenerateO
     const messages: { role: string; content: string }[] = o.system === undefined ? [] : [{ role: 'system', content: o.system }];
     const say = async (content: string): Promise<void> => {
       messages.push({ role: 'user', content });
-      const text = await answer(model.tokenizer.encode(model.template!.renderRaw(messages, { generationPrompt: true })));
+      const text = await answer(
+        model.tokenizer.encode(model.template!.renderRaw(messages, { generationPrompt: true })),
+        model.chatSpecials,
+      );
       messages.push({ role: 'assistant', content: text });
     };
     if (prompt !== undefined) await say(prompt);

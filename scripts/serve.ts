@@ -21,6 +21,10 @@ interface ServeOptions {
   tlsCert?: string;
   tlsKey?: string;
   seed?: number;
+  maxNumBatchedTokens?: number;
+  kvCacheTokens?: number;
+  prefixCaching: boolean;
+  drainTimeout: number;
 }
 
 export function serveCommand(): Command {
@@ -44,6 +48,19 @@ export function serveCommand(): Command {
       wholeNumber(2),
     )
     .option('--threads <n>', 'threads of the engine; default all processors', wholeNumber(1), availableParallelism())
+    .option(
+      '--max-num-batched-tokens <n>',
+      'token rows of one step, decoding and prompts together; default --max-num-seqs + 256',
+      wholeNumber(1),
+    )
+    .option('--kv-cache-tokens <n>', 'bound of the key/value cache; default --max-num-seqs times --max-model-len', wholeNumber(1))
+    .option('--no-prefix-caching', 'read every prompt anew')
+    .option(
+      '--drain-timeout <seconds>',
+      'how long answers under way may take after Ctrl-C or SIGTERM; again ends them at once',
+      wholeNumber(0),
+      30,
+    )
     .option('--api-key-file <file>', 'file that holds the API key')
     .option('--tls-cert <file>', 'PEM certificate')
     .option('--tls-key <file>', 'PEM key')
@@ -65,22 +82,30 @@ async function serve(target: string, o: ServeOptions): Promise<void> {
       `--host ${o.host} is not loopback: others could read the key on the way; give --tls-cert and --tls-key`,
     );
   const { key, made } = apiKey(o.apiKeyFile);
-  const stop = stopSignal();
+  const stop = stopSignal(undefined, o.drainTimeout * 1000 + 2000);
   const model = new ServedModel(await modelFolderOf(target, stop.signal), {
     name: o.servedModelName ?? basename(resolve(target)),
     ...(o.maxModelLen === undefined ? {} : { maxModelLength: o.maxModelLen }),
     maxSequences: o.maxNumSeqs,
     threads: o.threads,
+    engine: {
+      prefixCaching: o.prefixCaching,
+      ...(o.maxNumBatchedTokens === undefined ? {} : { maxNumBatchedTokens: o.maxNumBatchedTokens }),
+      ...(o.kvCacheTokens === undefined ? {} : { cacheTokens: o.kvCacheTokens }),
+    },
   });
   let seed = o.seed ?? randomInt(2 ** 32);
-  const app = createServer({ model, apiKey: key, ...(tls === undefined ? {} : { tls }), nextSeed: () => seed++ });
+  const app = createServer({ model, apiKey: key, ...(tls === undefined ? {} : { tls }), nextSeed: () => seed++, draining: stop.signal });
   try {
     const address = await app.listen({ host: o.host, port: o.port });
     process.stdout.write(`serving ${model.name} at ${address}/v1 (${model.maxLength} tokens, ${o.maxNumSeqs} sequences)\n`);
     if (made) process.stdout.write(`API key: ${key}\n`);
     if (!stop.signal.aborted) await new Promise((resolve) => stop.signal.addEventListener('abort', resolve, { once: true }));
+    let timer: NodeJS.Timeout | undefined;
+    await Promise.race([app.idle(), new Promise((resolve) => (timer = setTimeout(resolve, o.drainTimeout * 1000)))]);
+    clearTimeout(timer);
   } finally {
-    // Answers under way end with their connections; nobody waits for them.
+    // What is still under way ends with its connection.
     await app.close();
     await model.close();
     stop.dispose();

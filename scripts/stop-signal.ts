@@ -11,14 +11,14 @@ export interface StopSignal {
 }
 
 /** Process workers die with this process (death signal), so leaving is always safe. */
-export function stopSignal(write: (text: string) => unknown = (text) => process.stderr.write(text)): StopSignal {
+export function stopSignal(write: (text: string) => unknown = (text) => process.stderr.write(text), graceMs = GRACE_MS): StopSignal {
   const controller = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const listeners = Object.entries(EXIT_CODES).map(([name, exitCode]) => {
     const listener = () => {
       if (controller.signal.aborted) process.exit(exitCode);
       write('\nstopping (again: at once)\n');
-      timer = setTimeout(() => process.exit(exitCode), GRACE_MS - 200);
+      timer = setTimeout(() => process.exit(exitCode), graceMs - 200);
       timer.unref();
       process.exitCode = exitCode;
       controller.abort(new Error(`stopped by ${name}`));

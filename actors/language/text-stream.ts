@@ -9,6 +9,7 @@ const REPLACEMENT = '\ufffd';
 export class TextStream {
   readonly #tokenizer: Tokenizer;
   readonly #stops: readonly string[];
+  readonly #specials: boolean;
   #ids: number[] = [];
   /** ids[0, #read) are in the text; decoding starts at #from, a few tokens before, since tokens are joined by what stands before them. */
   #from = 0;
@@ -19,8 +20,10 @@ export class TextStream {
   /** The stop string that ended the text. */
   stopped: string | undefined;
 
-  constructor(tokenizer: Tokenizer, stops: readonly string[] = []) {
+  /** `specials`: special tokens are part of the text. */
+  constructor(tokenizer: Tokenizer, stops: readonly string[] = [], o: { specials?: boolean } = {}) {
     this.#tokenizer = tokenizer;
+    this.#specials = o.specials ?? false;
     this.#stops = stops.filter((stop) => stop !== '');
   }
 
@@ -29,9 +32,9 @@ export class TextStream {
     return this.#text;
   }
 
-  /** Answers the text that this token let out; special tokens say nothing. */
+  /** Answers the text that this token let out. */
   push(id: number): string {
-    if (this.stopped !== undefined || this.#tokenizer.isSpecial(id)) return '';
+    if (this.stopped !== undefined || (!this.#specials && this.#tokenizer.isSpecial(id))) return '';
     this.#ids.push(id);
     const before = this.#tokenizer.decode(this.#ids.slice(this.#from, this.#read));
     const all = this.#tokenizer.decode(this.#ids.slice(this.#from));

@@ -69,11 +69,37 @@ export class Tokenizer {
     return this.#inner.decode(Array.from(ids), { skip_special_tokens: false });
   }
 
+  /**
+   * What each token says, as bytes: token i is bytes [offsets[i], offsets[i + 1]); special tokens have none. Undefined where a token's text
+   * depends on its neighbours: only byte-level vocabularies are known to be free of that.
+   */
+  tokenBytes(): { bytes: Uint8Array; offsets: Int32Array } | undefined {
+    if (!/"type":"ByteLevel"/.test(JSON.stringify(this.files.tokenizer.decoder ?? null))) return undefined;
+    const added = this.#inner.get_added_tokens_decoder();
+    const offsets = new Int32Array(this.vocabularySize + 1);
+    const parts: Buffer[] = [];
+    let length = 0;
+    for (let id = 0; id < this.vocabularySize; id++) {
+      const token = this.token(id) ?? '';
+      let part: Buffer;
+      if (added.has(id)) part = this.isSpecial(id) ? Buffer.alloc(0) : Buffer.from(token);
+      else part = Buffer.concat(Array.from(token, (c) => (BYTE_OF.has(c) ? Buffer.of(BYTE_OF.get(c)!) : Buffer.from(c))));
+      parts.push(part);
+      length += part.length;
+      offsets[id + 1] = length;
+    }
+    return { bytes: Buffer.concat(parts), offsets };
+  }
+
   id(token: string): number {
     const id = this.#inner.token_to_id(token);
     if (id === undefined)
       throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no token ${JSON.stringify(token)}`, { details: { token } });
     return id;
+  }
+
+  has(token: string): boolean {
+    return this.#inner.token_to_id(token) !== undefined;
   }
 
   token(id: number): string | undefined {
@@ -91,6 +117,13 @@ export class Tokenizer {
   isSpecial(id: number): boolean {
     return this.#inner.get_added_tokens_decoder().get(id)?.special === true;
   }
+}
+
+/** GPT-2's printable stand-ins for the bytes, which byte-level vocabularies are written in. */
+const BYTE_OF = new Map<string, number>();
+for (let b = 0, next = 256; b < 256; b++) {
+  const printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+  BYTE_OF.set(String.fromCodePoint(printable ? b : next++), b);
 }
 
 function readJson(folder: string, name: string): Record<string, unknown> {

@@ -8,6 +8,8 @@ export interface ParsedTurn {
   /** What is left for people: the text without the calls. */
   text: string;
   toolCalls: ToolCall[];
+  /** What the model thought, where its format tells it from what it says. */
+  reasoning?: string;
   /** Why a call could not be read, for an observation to the policy. */
   malformed?: string;
 }

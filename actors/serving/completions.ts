@@ -1,7 +1,7 @@
 /** Requests to answers: prompts, the choices of a request drawn side by side, and the objects that OpenAI's clients read. */
 import { nanoid } from 'nanoid';
 import { ActorsError } from '../errors.ts';
-import { parseToolCalls } from '../language/index.ts';
+import { type ParsedTurn, turnReader } from '../language/index.ts';
 import { type ChatRequest, type CompletionRequest, samplingOf, templateMessages } from './requests.ts';
 import type { Answer, Piece, ServedModel } from './served-model.ts';
 
@@ -22,6 +22,8 @@ export class Completion {
   readonly id: string;
   readonly created: number;
   readonly #seed: number;
+  /** Hears that the first token of any choice was drawn. */
+  onFirstToken?: () => void;
   #usage: Usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0, prompt_tokens_details: { cached_tokens: 0 } };
 
   /** `seed`: where the request names none. `now`: milliseconds since 1970. */
@@ -46,12 +48,23 @@ export class Completion {
     return this.prompts.length * (this.request.n ?? 1);
   }
 
+  /** The prompt of a choice. */
+  promptOf(choice: number): Int32Array {
+    return this.prompts[Math.floor(choice / (this.request.n ?? 1))]!;
+  }
+
   get usage(): Usage {
     return this.#usage;
   }
 
   /** Draws every choice, all at once; `onPiece` hears each as it comes. The first failure ends the others. */
   async run(signal: AbortSignal, onPiece: (choice: number, piece: Piece) => void = () => {}): Promise<Answer[]> {
+    let first = true;
+    const hear = (choice: number, piece: Piece): void => {
+      if (first) this.onFirstToken?.();
+      first = false;
+      onPiece(choice, piece);
+    };
     const { seed, ...sampling } = samplingOf(this.request, this.model.defaults, this.#seed);
     const each = this.request.n ?? 1;
     const failed = new AbortController();
@@ -61,20 +74,20 @@ export class Completion {
         this.model.answer(
           prompt,
           { ...sampling, key: [seed, p, i, 0] },
-          { signal: either, onPiece: (piece) => onPiece(p * each + i, piece) },
+          { signal: either, specials: this.chat && this.model.chatSpecials, onPiece: (piece) => hear(p * each + i, piece) },
         ),
       ),
     );
-    let first: { error: unknown } | undefined;
+    let failure: { error: unknown } | undefined;
     await Promise.all(
       answers.map((answer) =>
         answer.catch((error) => {
-          first ??= { error };
+          failure ??= { error };
           failed.abort();
         }),
       ),
     );
-    if (first !== undefined) throw first.error;
+    if (failure !== undefined) throw failure.error;
     const all = await Promise.all(answers);
     const prompt_tokens = this.prompts.reduce((sum, prompt) => sum + prompt.length, 0);
     const completion_tokens = all.reduce((sum, answer) => sum + answer.tokens.length, 0);
@@ -98,59 +111,106 @@ export class Completion {
     const ids = this.request.return_token_ids === true;
     const choices = answers.map((answer, index) => ({
       index,
-      ...(this.chat ? this.#chatChoice(answer) : { text: answer.text, logprobs: this.#textLogprobs(answer), finish_reason: answer.finish }),
+      ...(this.chat ? this.#chatChoice(answer) : { text: answer.text, logprobs: this.textLogprobs(answer), finish_reason: answer.finish }),
       ...(ids ? { token_ids: [...answer.tokens], versions: [...answer.versions] } : {}),
-      ...(ids && !this.chat ? { prompt_token_ids: [...this.prompts[Math.floor(index / (this.request.n ?? 1))]!] } : {}),
+      ...(ids && !this.chat ? { prompt_token_ids: [...this.promptOf(index)] } : {}),
     }));
     return { ...this.envelope(''), choices, usage: this.usage, ...(ids && this.chat ? { prompt_token_ids: [...this.prompts[0]!] } : {}) };
   }
 
   #chatChoice(answer: Answer): Json {
     const request = this.request as ChatRequest;
-    const { text, toolCalls } = this.toolCalls(answer.text);
+    const reader = this.reader();
+    reader.push(answer.text);
+    const { text, reasoning, toolCalls } = this.turn(reader.end().turn);
     return {
       message: {
         role: 'assistant',
         content: text === '' && toolCalls.length > 0 ? null : text,
         refusal: null,
+        ...(reasoning === undefined ? {} : { reasoning, reasoning_content: reasoning }),
         ...(toolCalls.length > 0 ? { tool_calls: toolCalls } : {}),
       },
-      logprobs: request.logprobs ? { content: this.logprobs(answer.tokens, answer.logprobs), refusal: null } : null,
+      logprobs: request.logprobs ? { content: this.logprobs(answer), refusal: null } : null,
       finish_reason: toolCalls.length > 0 ? 'tool_calls' : answer.finish,
     };
   }
 
-  /** Calls in a chat's answer, if the request has tools. */
-  toolCalls(text: string): { text: string; toolCalls: Json[] } {
+  get #withTools(): boolean {
     const request = this.request as ChatRequest;
-    if (!request.tools?.length || request.tool_choice === 'none') return { text, toolCalls: [] };
-    const parsed = parseToolCalls(this.model.toolCallFormat, text);
-    const toolCalls = parsed.toolCalls.map((call, index) => ({
+    return (request.tools?.length ?? 0) > 0 && request.tool_choice !== 'none';
+  }
+
+  /** Reads one chat's text. */
+  reader(): ReturnType<typeof turnReader> {
+    return turnReader(this.model.turnFormat, { tools: this.#withTools });
+  }
+
+  /** A turn as OpenAI's clients read it; calls only if the request has tools. */
+  turn(turn: ParsedTurn): { text: string; reasoning: string | undefined; toolCalls: Json[] } {
+    const toolCalls = (this.#withTools ? turn.toolCalls : []).map((call, index) => ({
       index,
       id: `call_${nanoid()}`,
       type: 'function',
       function: { name: call.name, arguments: JSON.stringify(call.arguments) },
     }));
-    return { text: parsed.text, toolCalls };
+    return { text: turn.text, reasoning: turn.reasoning, toolCalls };
   }
 
-  logprobs(tokens: ArrayLike<number>, logprobs: ArrayLike<number>): Json[] {
-    return Array.from(tokens, (token, i) => {
-      const text = this.model.tokenizer.decode([token]);
-      return { token: text, logprob: logprobs[i], bytes: [...Buffer.from(text)], top_logprobs: [] };
+  /** A token as log-probabilities name it. */
+  tokenText(token: number): string {
+    return this.request.return_tokens_as_token_ids ? `token_id:${token}` : this.model.tokenizer.decode([token]);
+  }
+
+  /** Chats: each token with its alternatives. */
+  logprobs(drawn: Drawn): Json[] {
+    const each = drawn.topTokens === undefined ? 0 : alternativesOf(this.request);
+    const named = (token: number, logprob: number): Json => ({
+      token: this.tokenText(token),
+      logprob,
+      bytes: [...this.model.bytesOf(token)],
     });
+    return Array.from(drawn.tokens, (token, i) => ({
+      ...named(token, drawn.logprobs[i]!),
+      top_logprobs: Array.from({ length: each }, (_, j) => named(drawn.topTokens![i * each + j]!, drawn.topLogprobs![i * each + j]!)),
+    }));
   }
 
-  #textLogprobs(answer: Answer): Json | null {
+  /** Completions: lists side by side; `offset`: characters before the first token. */
+  textLogprobs(drawn: Drawn, offset = 0): Json | null {
     if ((this.request as CompletionRequest).logprobs == null) return null;
-    const tokens = Array.from(answer.tokens, (token) => this.model.tokenizer.decode([token]));
-    let at = 0;
-    const text_offset = tokens.map((token) => {
-      at += token.length;
-      return at - token.length;
+    const each = drawn.topTokens === undefined ? 0 : alternativesOf(this.request);
+    let at = offset;
+    const text_offset = Array.from(drawn.tokens, (token) => {
+      const before = at;
+      at += this.model.tokenizer.decode([token]).length;
+      return before;
     });
-    return { tokens, token_logprobs: [...answer.logprobs], top_logprobs: null, text_offset };
+    const top = Array.from(drawn.tokens, (token, i) =>
+      Object.fromEntries([
+        ...Array.from({ length: each }, (_, j) => [this.tokenText(drawn.topTokens![i * each + j]!), drawn.topLogprobs![i * each + j]!]),
+        [this.tokenText(token), drawn.logprobs[i]!],
+      ]),
+    );
+    return {
+      tokens: Array.from(drawn.tokens, (token) => this.tokenText(token)),
+      token_logprobs: [...drawn.logprobs],
+      top_logprobs: each > 0 ? top : null,
+      text_offset,
+    };
   }
+}
+
+/** Tokens with what is known of them: an answer, or a piece of one. */
+export interface Drawn {
+  tokens: ArrayLike<number> & Iterable<number>;
+  logprobs: ArrayLike<number> & Iterable<number>;
+  topTokens?: ArrayLike<number>;
+  topLogprobs?: ArrayLike<number>;
+}
+
+function alternativesOf(request: ChatRequest | CompletionRequest): number {
+  return 'messages' in request ? (request.top_logprobs ?? 0) : (request.logprobs ?? 0);
 }
 
 function chatPrompt(model: ServedModel, request: ChatRequest): Int32Array {

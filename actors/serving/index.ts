@@ -2,4 +2,4 @@
 export { Completion } from './completions.ts';
 export { chatRequest, completionRequest, parseRequest } from './requests.ts';
 export { type Answer, type Piece, ServedModel, type ServedModelOptions } from './served-model.ts';
-export { createServer, type ServerOptions } from './server.ts';
+export { createServer, type ModelServer, type ServerOptions } from './server.ts';

@@ -15,6 +15,13 @@ const sampling = {
   top_p: z.number().gt(0).max(1).nullish(),
   /** vLLM. 0 or -1: all. */
   top_k: z.int().min(-1).nullish(),
+  /** vLLM. */
+  min_p: z.number().min(0).max(1).nullish(),
+  min_tokens: z.int().min(0).nullish(),
+  stop_token_ids: z.array(z.int().min(0)).max(64).nullish(),
+  repetition_penalty: z.number().gt(0).max(1000).nullish(),
+  /** vLLM: tokens of log-probabilities are written `token_id:7`, so that every one is told from every other. */
+  return_tokens_as_token_ids: z.boolean().nullish(),
   stop: z.union([z.string(), z.array(z.string()).max(16)]).nullish(),
   seed: z.int().nullish(),
   n: z.int().min(1).max(128).nullish(),
@@ -24,9 +31,9 @@ const sampling = {
   ignore_eos: z.boolean().nullish(),
   /** vLLM: `token_ids` in each choice and `prompt_token_ids`. Here also `versions`, of the weights that drew each token. */
   return_token_ids: z.boolean().nullish(),
-  presence_penalty: z.literal(0, 'penalties are not supported').nullish(),
-  frequency_penalty: z.literal(0, 'penalties are not supported').nullish(),
-  logit_bias: z.record(z.string(), z.never('logit_bias is not supported')).nullish(),
+  presence_penalty: z.number().min(-2).max(2).nullish(),
+  frequency_penalty: z.number().min(-2).max(2).nullish(),
+  logit_bias: z.record(z.string().regex(/^\d+$/, 'keys must be token ids'), z.number().min(-100).max(100)).nullish(),
 };
 
 const text = z.union([z.string(), z.array(z.object({ type: z.literal('text', 'only text parts are supported'), text: z.string() }))]);
@@ -41,6 +48,9 @@ const message = z.object({
   role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
   content: text.nullish(),
   name: z.string().optional(),
+  /** What the assistant thought: vLLM's names. */
+  reasoning: z.string().nullish(),
+  reasoning_content: z.string().nullish(),
   tool_calls: z.array(toolCall).nullish(),
   tool_call_id: z.string().optional(),
 });
@@ -50,7 +60,7 @@ export const chatRequest = z.object({
   messages: z.array(message).min(1),
   max_completion_tokens: count.nullish(),
   logprobs: z.boolean().nullish(),
-  top_logprobs: z.literal(0, 'only the chosen token has a log-probability: top_logprobs must be 0').nullish(),
+  top_logprobs: z.int().min(0).max(20).nullish(),
   tools: z.array(z.object({ type: z.literal('function'), function: z.looseObject({ name: z.string() }) })).nullish(),
   tool_choice: z.enum(['auto', 'none'], 'only auto and none are supported').nullish(),
   response_format: z.object({ type: z.literal('text', 'only text is supported') }).nullish(),
@@ -66,7 +76,7 @@ export const completionRequest = z.object({
   echo: z.literal(false, 'echo is not supported').nullish(),
   suffix: z.literal('', 'suffix is not supported').nullish(),
   best_of: z.literal(1, 'best_of is not supported').nullish(),
-  logprobs: z.int().min(0).max(1, 'only the chosen token has a log-probability: logprobs must be 0 or 1').nullish(),
+  logprobs: z.int().min(0).max(20).nullish(),
 });
 
 export type ChatRequest = z.infer<typeof chatRequest>;
@@ -89,11 +99,25 @@ export function samplingOf(
 ): Omit<Sampling, 'key'> & { seed: number } {
   const most = 'messages' in request ? (request.max_completion_tokens ?? request.max_tokens ?? 2 ** 30) : (request.max_tokens ?? 16);
   const topK = request.top_k ?? defaults.topK;
+  const chat = 'messages' in request;
+  const alternatives = chat ? (request.logprobs ? (request.top_logprobs ?? 0) : 0) : (request.logprobs ?? 0);
+  if (chat && request.top_logprobs && !request.logprobs)
+    throw new ActorsError('SINKFLEX_REQUEST_INVALID', 'top_logprobs: needs logprobs', { details: { param: 'top_logprobs' } });
   return {
     maxNewTokens: most,
     temperature: request.temperature ?? defaults.temperature,
     topP: request.top_p ?? defaults.topP,
     topK: Math.max(topK, 0),
+    minP: request.min_p ?? defaults.minP,
+    minTokens: request.min_tokens ?? 0,
+    stopTokens: request.stop_token_ids ?? [],
+    presencePenalty: request.presence_penalty ?? 0,
+    frequencyPenalty: request.frequency_penalty ?? 0,
+    repetitionPenalty: request.repetition_penalty ?? defaults.repetitionPenalty,
+    topLogprobs: alternatives,
+    ...(request.logit_bias == null
+      ? {}
+      : { logitBias: new Map(Object.entries(request.logit_bias).map(([id, bias]) => [Number(id), bias])) }),
     stop: request.stop == null ? [] : typeof request.stop === 'string' ? [request.stop] : request.stop,
     ignoreEos: request.ignore_eos ?? false,
     seed: (request.seed ?? seed) >>> 0,
@@ -102,8 +126,10 @@ export function samplingOf(
 
 /** Messages as chat templates know them: content as one string, arguments of calls as objects. */
 export function templateMessages(messages: ChatRequest['messages']): Record<string, unknown>[] {
-  return messages.map(({ role, content, tool_calls: calls, ...rest }, i) => ({
+  return messages.map(({ role, content, tool_calls: calls, reasoning, reasoning_content: thought, ...rest }, i) => ({
     ...rest,
+    // Templates have different names for it.
+    ...((reasoning ?? thought) ? { thinking: reasoning ?? thought, reasoning_content: reasoning ?? thought } : {}),
     role: role === 'developer' ? 'system' : role,
     content: content == null ? '' : typeof content === 'string' ? content : content.map((part) => part.text).join(''),
     ...(calls?.length

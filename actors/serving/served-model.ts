@@ -1,17 +1,22 @@
 /** A model folder ready to answer: weights, engine, tokenizer, chat template, and what its generation_config.json says. */
 import { basename, resolve } from 'node:path';
-import { Engine, readModelConfig, WeightStore } from '../../kernels/index.ts';
+import { Engine, type EngineOptions, type GenerateRequest, readModelConfig, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import {
   ChatTemplate,
+  HarmonyTemplate,
   readGenerationConfig,
+  readsSpecialTokens,
   stopIdsOf,
   TextStream,
   Tokenizer,
-  type ToolCallFormat,
-  toolCallFormatOf,
+  type TurnFormat,
+  turnFormatOf,
 } from '../language/index.ts';
 import { SequencePool } from './sequences.ts';
+
+/** What goes to the engine as it is. */
+const PASSED = ['minP', 'minTokens', 'logitBias', 'presencePenalty', 'frequencyPenalty', 'repetitionPenalty', 'topLogprobs'] as const;
 
 export interface ServedModelOptions {
   /** Default: the folder's name. */
@@ -21,15 +26,21 @@ export interface ServedModelOptions {
   maxSequences?: number;
   /** Tokens of a sequence, prompt and answer. Default: what the model was made for, at most 4096. */
   maxModelLength?: number;
+  /** Options of the engine's cache. */
+  engine?: Pick<EngineOptions, 'maxNumBatchedTokens' | 'cacheTokens' | 'prefixCaching'>;
+  /** Milliseconds since 1970, for templates that name the day. */
+  now?: () => number;
   /** How long a request waits for a sequence. Default 10 minutes. */
   waitMs?: number;
 }
 
-export interface Sampling {
+export interface Sampling extends Pick<GenerateRequest, (typeof PASSED)[number]> {
   maxNewTokens: number;
   temperature: number;
   topK: number;
   topP: number;
+  /** Ids that end the answer besides the model's own. */
+  stopTokens?: readonly number[];
   /** Text that ends the answer and is not part of it. */
   stop: readonly string[];
   /** Draw on after the model's own end of turn. */
@@ -43,6 +54,9 @@ export interface Answer {
   logprobs: Float32Array;
   /** Version of the weights that drew each token. */
   versions: Int32Array;
+  /** [n, topLogprobs], where they were asked for. */
+  topTokens?: Int32Array;
+  topLogprobs?: Float32Array;
   finish: 'stop' | 'length';
   /** Ids of the prompt that the engine had read already, for another request. */
   cachedTokens: number;
@@ -53,6 +67,8 @@ export interface Piece {
   text: string;
   token: number;
   logprob: number;
+  topTokens?: Int32Array;
+  topLogprobs?: Float32Array;
 }
 
 /** Sampling that generation_config.json recommends. */
@@ -60,6 +76,8 @@ export interface GenerationDefaults {
   temperature: number;
   topK: number;
   topP: number;
+  minP: number;
+  repetitionPenalty: number;
 }
 
 export class ServedModel {
@@ -67,14 +85,15 @@ export class ServedModel {
   readonly folder: string;
   readonly tokenizer: Tokenizer;
   /** Undefined: the folder has none, so chats cannot be written. */
-  readonly template: ChatTemplate | undefined;
-  readonly toolCallFormat: ToolCallFormat;
+  readonly template: Pick<ChatTemplate, 'renderRaw'> | undefined;
+  readonly turnFormat: TurnFormat;
   readonly maxLength: number;
   readonly stopIds: readonly number[];
   readonly defaults: GenerationDefaults;
   readonly engine: Engine;
   readonly sequences: SequencePool;
   readonly #store: WeightStore;
+  readonly #tokenBytes: ReturnType<Tokenizer['tokenBytes']>;
 
   constructor(folder: string, o: ServedModelOptions = {}) {
     this.folder = resolve(folder);
@@ -86,16 +105,27 @@ export class ServedModel {
         'SINKFLEX_MODEL_MISMATCH',
         `${this.folder}: the tokenizer has ${this.tokenizer.vocabularySize} tokens, vocab_size of config.json is ${config.vocab_size}`,
       );
-    this.template = typeof this.tokenizer.files.tokenizerConfig.chat_template === 'string' ? ChatTemplate.of(this.tokenizer) : undefined;
-    this.toolCallFormat = toolCallFormatOf(this.template?.source ?? '');
+    const template = typeof this.tokenizer.files.tokenizerConfig.chat_template === 'string' ? ChatTemplate.of(this.tokenizer) : undefined;
+    // gpt-oss without a template of its own: the format is known.
+    const harmony = template === undefined && config.model_type === 'gpt_oss' && this.tokenizer.has('<|channel|>');
+    this.template = harmony ? new HarmonyTemplate({ today: () => new Date((o.now ?? Date.now)()).toISOString().slice(0, 10) }) : template;
+    this.turnFormat = harmony ? 'harmony' : turnFormatOf(template?.source ?? '');
     const generation = readGenerationConfig(this.folder);
-    this.stopIds = stopIdsOf(this.tokenizer, config.eos_token_id, generation.eos_token_id);
+    const ends = this.turnFormat === 'harmony' ? ['<|return|>', '<|call|>'].filter((end) => this.tokenizer.has(end)) : [];
+    this.stopIds = stopIdsOf(
+      this.tokenizer,
+      config.eos_token_id,
+      generation.eos_token_id,
+      ends.map((end) => this.tokenizer.id(end)),
+    );
     const number = (value: unknown, fallback: number): number => (typeof value === 'number' && value >= 0 ? value : fallback);
     const greedy = generation.do_sample === false;
     this.defaults = {
       temperature: greedy ? 0 : number(generation.temperature, 1),
       topK: number(generation.top_k, 0),
       topP: number(generation.top_p, 1) || 1,
+      minP: Math.min(number(generation.min_p, 0), 1),
+      repetitionPenalty: number(generation.repetition_penalty, 1) || 1,
     };
     this.maxLength = o.maxModelLength ?? Math.min(config.max_position_embeddings, 4096);
     this.#store = WeightStore.create(config, { slots: 1 });
@@ -106,7 +136,10 @@ export class ServedModel {
         threads: o.threads ?? 1,
         maxSequences: o.maxSequences ?? 16,
         maxSequenceTokens: this.maxLength,
+        ...(o.engine ?? {}),
       });
+      this.#tokenBytes = this.tokenizer.tokenBytes();
+      if (this.#tokenBytes !== undefined) this.engine.setTokenBytes(this.#tokenBytes);
     } catch (error) {
       this.#store.close();
       throw error;
@@ -114,11 +147,23 @@ export class ServedModel {
     this.sequences = new SequencePool(this.engine, { waitMs: o.waitMs ?? 600_000 });
   }
 
+  /** Whether a chat's text must keep special tokens, since its format is written in them. */
+  get chatSpecials(): boolean {
+    return readsSpecialTokens(this.turnFormat);
+  }
+
+  /** What a token says, also where it is part of a character; special tokens say their names. */
+  bytesOf(token: number): Uint8Array {
+    const { bytes, offsets } = this.#tokenBytes ?? {};
+    if (bytes === undefined || this.tokenizer.isSpecial(token)) return Buffer.from(this.tokenizer.decode([token]));
+    return bytes.subarray(offsets![token], offsets![token + 1]);
+  }
+
   /** Draws one answer to `prompt`. `onPiece` hears its text as it comes; an abort ends it with SINKFLEX_ABORTED and frees its sequence. */
   async answer(
     prompt: Int32Array,
     sampling: Sampling,
-    o: { onPiece?: (piece: Piece) => void; signal?: AbortSignal } = {},
+    o: { onPiece?: (piece: Piece) => void; signal?: AbortSignal; specials?: boolean } = {},
   ): Promise<Answer> {
     const room = this.maxLength - prompt.length;
     if (prompt.length === 0) throw new ActorsError('SINKFLEX_REQUEST_INVALID', 'the prompt is empty');
@@ -129,7 +174,7 @@ export class ServedModel {
         { details: { param: 'messages', code: 'context_length_exceeded' } },
       );
     const sequence = await this.sequences.take(o.signal);
-    const stream = new TextStream(this.tokenizer, sampling.stop);
+    const stream = new TextStream(this.tokenizer, sampling.stop, { specials: o.specials ?? false });
     const drawn: number[] = [];
     const abort = (): void => this.engine.abort(sequence);
     o.signal?.addEventListener('abort', abort, { once: true });
@@ -139,17 +184,22 @@ export class ServedModel {
         {
           tokens: prompt,
           maxNewTokens: Math.min(sampling.maxNewTokens, room),
-          stopTokens: sampling.ignoreEos ? [] : [...this.stopIds],
+          stopTokens: [...(sampling.ignoreEos ? [] : this.stopIds), ...(sampling.stopTokens ?? [])],
+          // The engine stops at the very token; where it does not know what tokens say, the text does, a few tokens later.
+          ...(this.#tokenBytes !== undefined
+            ? { stopStrings: sampling.stop.map((stop) => Buffer.from(stop)).filter((stop) => stop.length > 0) }
+            : {}),
+          ...Object.fromEntries(PASSED.flatMap((key) => (sampling[key] === undefined ? [] : [[key, sampling[key]]]))),
           temperature: sampling.temperature,
           topK: sampling.topK,
           topP: sampling.topP,
           key: sampling.key,
         },
-        ({ token, logprob }) => {
+        ({ token, logprob, topTokens, topLogprobs }) => {
           if (stream.stopped !== undefined || o.signal?.aborted) return;
           drawn.push(token);
           const text = stream.push(token);
-          o.onPiece?.({ text, token, logprob });
+          o.onPiece?.({ text, token, logprob, ...(topTokens === undefined ? {} : { topTokens, topLogprobs: topLogprobs! }) });
           if (stream.stopped !== undefined) this.engine.abort(sequence);
         },
       );
@@ -162,6 +212,7 @@ export class ServedModel {
         tokens: result.tokens.slice(0, count),
         logprobs: result.logprobs.slice(0, count),
         versions: result.versions.slice(0, count),
+        ...(result.topTokens === undefined ? {} : { topTokens: result.topTokens, topLogprobs: result.topLogprobs! }),
         finish: stream.stopped !== undefined || result.stopReason === 'stop' ? 'stop' : 'length',
         cachedTokens: result.cachedTokens,
       };

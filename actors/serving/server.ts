@@ -5,6 +5,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { isSinkflexError } from '../../kernels/index.ts';
+import { ActorsError } from '../errors.ts';
 import { Completion } from './completions.ts';
 import { ServingMetrics } from './metrics.ts';
 import { type ChatRequest, type CompletionRequest, chatRequest, completionRequest, parseRequest } from './requests.ts';
@@ -21,15 +22,24 @@ export interface ServerOptions {
   nextSeed: () => number;
   /** Milliseconds since 1970. */
   now?: () => number;
+  /** Once aborted, new questions are refused (503) and /readyz says so; what is under way is answered. */
+  draining?: AbortSignal;
 }
+
+/** A fastify instance that does not listen yet: `await app.listen({ host, port })`. */
+export type ModelServer = FastifyInstance & {
+  /** Resolves when no answer is under way. */
+  idle(): Promise<void>;
+};
 
 const OPEN_ROUTES = new Set(['/livez', '/readyz', '/health']);
 const MAX_BODY_BYTES = 16 * 2 ** 20;
 
-/** Not listening yet: `await app.listen({ host, port })`. */
-export function createServer(o: ServerOptions): FastifyInstance {
+export function createServer(o: ServerOptions): ModelServer {
   const { model, now = Date.now } = o;
   const metrics = new ServingMetrics(model);
+  let underWay = 0;
+  const waiting: (() => void)[] = [];
   const app = fastify({
     bodyLimit: MAX_BODY_BYTES,
     logger: false,
@@ -52,7 +62,8 @@ export function createServer(o: ServerOptions): FastifyInstance {
     const { status, body } = explain(error);
     await reply.code(status).send(body);
   });
-  for (const url of OPEN_ROUTES) app.get(url, async (_request, reply) => reply.code(200).send());
+  for (const url of OPEN_ROUTES)
+    app.get(url, async (_request, reply) => reply.code(o.draining?.aborted && url === '/readyz' ? 503 : 200).send());
 
   const created = Math.floor(now() / 1000);
   const card = { id: model.name, object: 'model', created, owned_by: 'sinkflex', max_model_len: model.maxLength };
@@ -75,12 +86,18 @@ export function createServer(o: ServerOptions): FastifyInstance {
     request: FastifyRequest,
     reply: FastifyReply,
   ): Promise<unknown> => {
+    if (o.draining?.aborted) throw new ActorsError('SINKFLEX_SERVER_BUSY', 'the server is shutting down: ask another, or again later');
     const start = performance.now();
+    underWay++;
+    reply.raw.once('close', () => {
+      if (--underWay === 0) for (const resolve of waiting.splice(0)) resolve();
+    });
     const gone = new AbortController();
     reply.raw.once('close', () => gone.abort());
     let status = 200;
     try {
       const completion = new Completion(model, body, { seed: o.nextSeed(), now: now() });
+      completion.onFirstToken = () => metrics.firstToken((performance.now() - start) / 1000);
       if (!body.stream) {
         const whole = completion.whole(await completion.run(gone.signal));
         metrics.tokens(completion.usage);
@@ -105,7 +122,8 @@ export function createServer(o: ServerOptions): FastifyInstance {
   app.post('/v1/completions', async (request, reply) =>
     answer('completions', parseRequest(completionRequest, request.body), request, reply),
   );
-  return app;
+  const idle = (): Promise<void> => (underWay === 0 ? Promise.resolve() : new Promise((resolve) => waiting.push(resolve)));
+  return Object.assign(app, { idle });
 }
 
 /** Headers are sent with the first event, so that what fails before is an ordinary error. */

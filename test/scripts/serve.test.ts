@@ -28,6 +28,21 @@ t.test('generate answers a prompt, the same for the same seed; or chats line by 
   t.match(answer, { seed: 3, finish_reason: /stop|length/ });
   t.equal(answer.token_ids.length, answer.logprobs.length);
   t.equal(sinkflex(ask).out, first.out);
+  const bent = sinkflex([
+    ...ask,
+    '--min-p',
+    '1',
+    '--repetition-penalty',
+    '50',
+    '--ignore-eos',
+    '--top-logprobs',
+    '2',
+    '--stop',
+    'never said',
+  ]);
+  const { token_ids: ids, top_token_ids: top } = JSON.parse(bent.out) as { token_ids: number[]; top_token_ids: number[] };
+  t.equal(new Set(ids).size, 6, 'the most likely, and none twice');
+  t.equal(top.length, 12);
   const chat = sinkflex(['generate', folder, '-t', '0', '-n', '4'], { input: 'one\ntwo\n\nnever read\n' });
   t.equal(chat.code, 0, chat.errors);
   t.equal(chat.out.match(/ \[cut\]\n|\n/g)?.length, 2, 'two answers');
@@ -69,7 +84,7 @@ async function started(child: ChildProcess): Promise<{ address: string; key: str
   throw new Error('it ended before it listened');
 }
 
-t.test('serve makes a key, answers who has it, and ends on Ctrl-C with an answer under way', async (t) => {
+t.test('serve makes a key, answers who has it, and on Ctrl-C first ends the answer under way', async (t) => {
   const child = spawn(process.execPath, [entry, 'serve', folder, '-p', '0', '--served-model-name', 'bytes'], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
@@ -84,10 +99,40 @@ t.test('serve makes a key, answers who has it, and ends on Ctrl-C with an answer
       body: JSON.stringify({ model: 'bytes', prompt: 'x', ...body }),
     });
   t.equal((await ask({ max_tokens: 2 })).status, 200);
-  const long = ask({ max_tokens: 4000, ignore_eos: true, stream: true }).then((response) => response.text());
+  const long = ask({ max_tokens: 3000, ignore_eos: true, stream: true }).then((response) => response.text());
   const exited = once(child, 'exit');
   await Promise.race([long, ask({ max_tokens: 1 })]);
   child.kill('SIGINT');
   t.same(await exited, [130, null]);
-  await long.catch(() => {});
+  t.match(await long, /"finish_reason":"length".*\[DONE\]\s*$/s);
+});
+
+t.test('a second Ctrl-C ends it at once, and so does its death', async (t) => {
+  for (const [signals, exit] of [
+    [
+      ['SIGINT', 'SIGINT'],
+      [130, null],
+    ],
+    [['SIGKILL'], [null, 'SIGKILL']],
+  ] as [NodeJS.Signals[], unknown[]][]) {
+    const child = spawn(process.execPath, [entry, 'serve', folder, '-p', '0', '--max-model-len', '60000'], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    t.teardown(() => child.kill('SIGKILL'));
+    const { address, key } = await started(child);
+    const response = await fetch(`${address}/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ prompt: 'x', max_tokens: 59_000, ignore_eos: true, stream: true }),
+    });
+    const exited = once(child, 'exit');
+    const told = once(child.stderr!, 'data');
+    child.kill(signals[0]);
+    if (signals.length > 1) {
+      await told;
+      child.kill(signals[1]);
+    }
+    t.same(await exited, exit);
+    await t.rejects(response.text(), 'the connection ends with it');
+  }
 });

@@ -101,6 +101,110 @@ t.test('stop strings end the answer and are not part of it', async (t) => {
   t.equal(streamed, cut.text);
 });
 
+t.test('every way of sampling, as OpenAI and vLLM name it', async (t) => {
+  const ask = {
+    model: 'byte-model',
+    prompt: 'sample',
+    max_tokens: 12,
+    seed: 5,
+    temperature: 1,
+    ...({ ignore_eos: true, return_token_ids: true } as object),
+  };
+  const tokens = async (more: object): Promise<number[]> =>
+    ((await client.completions.create({ ...ask, ...more })).choices[0] as unknown as { token_ids: number[] }).token_ids;
+  const plain = await tokens({ top_k: -1 });
+  const greedy = await tokens({ temperature: 0 });
+  t.same(await tokens({ top_k: 1 }), greedy);
+  t.same(await tokens({ top_p: 1e-9 }), greedy);
+  t.same(await tokens({ min_p: 1 }), greedy);
+  t.notSame(plain, greedy);
+  t.same(await tokens({ logit_bias: { 65: 100 } }), new Array(12).fill(65));
+  t.equal(new Set(await tokens({ temperature: 0, repetition_penalty: 100 })).size, 12);
+  t.ok(new Set(await tokens({ temperature: 0, presence_penalty: 2, frequency_penalty: 2 })).size >= new Set(greedy).size);
+  const stopped = await client.completions.create({
+    ...ask,
+    top_k: -1,
+    ...{ stop_token_ids: [plain[3]!] },
+  } as OpenAI.CompletionCreateParamsNonStreaming);
+  t.equal(stopped.choices[0]!.finish_reason, 'stop');
+  t.equal(stopped.usage!.completion_tokens, plain.indexOf(plain[3]!) + 1);
+  const longer = await tokens({ top_k: -1, stop_token_ids: [plain[3]!], min_tokens: 7 });
+  t.ok(longer.length >= 7 && !longer.slice(0, 6).includes(plain[3]!));
+});
+
+t.test('alternatives come with each token, whole and streamed', async (t) => {
+  const ask = { ...chat, max_tokens: 6, logprobs: true, top_logprobs: 4, ...({ return_tokens_as_token_ids: true } as object) };
+  const whole = (await client.chat.completions.create(ask)).choices[0]!.logprobs!.content!;
+  for (const { token, logprob, bytes, top_logprobs: top } of whole) {
+    const id = Number(token.slice('token_id:'.length));
+    t.same(bytes, [...model.bytesOf(id)]);
+    if (id < 256) t.equal(bytes!.length, 1, 'a part of a character has its byte');
+    t.equal(top.length, 4);
+    t.ok(top.every((each, i) => i === 0 || each.logprob <= top[i - 1]!.logprob));
+    const same = top.find((each) => each.token === token);
+    t.ok(same === undefined ? logprob <= top[3]!.logprob : same.logprob === logprob);
+  }
+  const streamed: OpenAI.ChatCompletionTokenLogprob[] = [];
+  for await (const chunk of await client.chat.completions.create({ ...ask, stream: true }))
+    streamed.push(...(chunk.choices[0]?.logprobs?.content ?? []));
+  t.same(streamed, whole);
+  const text = (
+    await client.completions.create({
+      model: 'byte-model',
+      prompt: 'ab',
+      max_tokens: 4,
+      logprobs: 3,
+      seed: 1,
+      ...{ return_tokens_as_token_ids: true },
+    })
+  ).choices[0]!.logprobs!;
+  t.ok(text.top_logprobs!.every((top, i) => Object.keys(top).length >= 3 && top[text.tokens![i]!] === text.token_logprobs![i]));
+  t.ok(text.tokens!.every((token) => /^token_id:\d+$/.test(token)));
+});
+
+t.test('streams carry token ids', async (t) => {
+  const ask = { model: 'byte-model', prompt: 'ids', max_tokens: 5, seed: 2, ...{ return_token_ids: true, ignore_eos: true } };
+  type Choice = { token_ids?: number[]; prompt_token_ids?: number[] };
+  const whole = (await client.completions.create(ask)).choices[0] as unknown as Choice;
+  const ids: number[] = [];
+  let prompt: number[] | undefined;
+  for await (const chunk of await client.completions.create({ ...ask, stream: true })) {
+    const choice = chunk.choices[0] as unknown as Choice;
+    ids.push(...(choice.token_ids ?? []));
+    prompt ??= choice.prompt_token_ids;
+  }
+  t.same(ids, whole.token_ids);
+  t.same(prompt, whole.prompt_token_ids);
+});
+
+t.test('a draining server answers what is under way and refuses the rest', async (t) => {
+  const drain = new AbortController();
+  const leaving = createServer({ model, apiKey, nextSeed: () => 1, draining: drain.signal });
+  await leaving.listen({ host: '127.0.0.1', port: 0 });
+  const at = `http://127.0.0.1:${(leaving.server.address() as AddressInfo).port}`;
+  const caller = new OpenAI({ apiKey, baseURL: `${at}/v1`, maxRetries: 0 });
+  const stream = await caller.completions.create({
+    model: 'byte-model',
+    prompt: 'last',
+    max_tokens: 200,
+    stream: true,
+    seed: 1,
+    ...{ ignore_eos: true },
+  });
+  let pieces = 0;
+  for await (const chunk of stream) {
+    if (chunk.choices[0]?.finish_reason === 'length') pieces = -pieces;
+    if (pieces++ !== 0) continue;
+    drain.abort();
+    await t.rejects(caller.completions.create({ model: 'byte-model', prompt: 'late' }), { message: /503/ });
+    t.equal((await fetch(`${at}/readyz`)).status, 503);
+    t.equal((await fetch(`${at}/livez`)).status, 200);
+  }
+  t.ok(pieces < 0, 'to its end');
+  await leaving.idle();
+  await leaving.close();
+});
+
 t.test('a conversation that goes on costs its new tokens only', async (t) => {
   const first = await client.completions.create({
     model: 'byte-model',
@@ -173,7 +277,11 @@ t.test('what cannot be answered is refused by name', async (t) => {
     ['chat/completions', { ...chat, model: 'other' }, 404, 'model'],
     ['chat/completions', { ...chat, top_logprobs: 3 }, 400, 'top_logprobs'],
     ['chat/completions', { ...chat, temperature: -1 }, 400, 'temperature'],
-    ['chat/completions', { ...chat, frequency_penalty: 1 }, 400, 'frequency_penalty'],
+    ['chat/completions', { ...chat, frequency_penalty: 3 }, 400, 'frequency_penalty'],
+    ['chat/completions', { ...chat, logprobs: true, top_logprobs: 21 }, 400, 'top_logprobs'],
+    ['chat/completions', { ...chat, min_p: 1.1 }, 400, 'min_p'],
+    ['chat/completions', { ...chat, logit_bias: { a: 1 } }, 400, /logit_bias/],
+    ['chat/completions', { ...chat, logit_bias: { 99999: 1 } }, 400, ''],
     ['chat/completions', { ...chat, tool_choice: 'required', tools: [] }, 400, 'tool_choice'],
     ['chat/completions', { ...chat, messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, /messages/],
     [
@@ -231,8 +339,11 @@ t.test('metrics count requests and tokens', async (t) => {
   const text = await response.text();
   const value = (name: string): number => Number(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'm').exec(text)?.[1]);
   t.ok(value('sinkflex_generation_tokens_total') > 100);
-  t.ok(value('sinkflex_cached_tokens_total') > 20);
+  t.ok(value('sinkflex_prefix_cache_hits_total') > 20);
   t.match(text, /sinkflex_requests_total\{endpoint="chat",status="200"\} [1-9]/);
   t.match(text, /sinkflex_requests_total\{endpoint="completions",status="400"\} [1-9]/);
-  t.equal(value('sinkflex_requests_running'), 0);
+  t.ok(value('sinkflex_prefix_cache_queries_total') > value('sinkflex_prefix_cache_hits_total'));
+  t.ok(value('sinkflex_time_to_first_token_seconds_count') > 10);
+  t.ok(value('sinkflex_kv_cache_usage_perc') >= 0 && value('sinkflex_kv_cache_usage_perc') <= 1);
+  t.same([value('sinkflex_num_requests_running'), value('sinkflex_num_requests_waiting')], [0, 0]);
 });

@@ -110,8 +110,8 @@ function scripted(pieces: readonly string[]): ServedModel {
   const fake = {
     name: 'scripted',
     tokenizer,
-    toolCallFormat: 'hermes',
-    defaults: { temperature: 1, topK: 0, topP: 1 },
+    turnFormat: 'hermes',
+    defaults: { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
     template: { renderRaw: () => 'x' },
     async answer(_prompt: unknown, _sampling: unknown, o: { onPiece?: (piece: object) => void }) {
       for (const text of pieces) o.onPiece?.({ text, token: 1, logprob: -1 });
