@@ -6,10 +6,11 @@ import type { Action, Environment, Message, ResetOptions, ResetResult, StepResul
 import { type ExecutedCall, makeUser, SOLO, type UserSimulator } from '../user/index.ts';
 import { type DomainData, tau2Data } from './data.ts';
 import type { DomainName } from './domain.ts';
-import { type Evaluation, evaluate } from './evaluate.ts';
+import { type Evaluation, evaluate, type Termination } from './evaluate.ts';
 import { readOptions, type Tau2Options } from './options.ts';
 import { agentPrompt, historyText } from './prompt.ts';
 import { DONE, Protocol, replyOf, STOP } from './protocol.ts';
+import { PythonError } from './python/values.ts';
 import { basisText, doNothingRate } from './score.ts';
 import { scenarioText, type Tau2Message, type Tau2Task, ticketOf } from './tasks.ts';
 
@@ -144,15 +145,7 @@ class Episode {
 
   async #end(): Promise<StepResult> {
     const { termination, trajectory, steps, errors } = this.#protocol;
-    const evaluation = await evaluate({
-      domain: this.#data.domain,
-      task: this.#task,
-      messages: trajectory,
-      termination: termination!,
-      fixes: this.#o.fixes,
-      ...(this.#user ? {} : { solo: true }),
-      judge: this.#o.judge,
-    });
+    const { evaluation, raised } = await this.#evaluate(trajectory, termination!);
     const terminated = termination === 'user_stop' || termination === 'agent_stop' || termination === 'agent_error';
     return {
       observation: this.#observed(),
@@ -166,6 +159,7 @@ class Episode {
         split: this.#split,
         termination: termination!,
         userError: termination === 'user_error',
+        ...(raised === undefined ? {} : { evaluatorException: raised }),
         // A diagnosis: reference actions are one way to the goal, not the only one.
         referenceActionsMatched: evaluation.actionsMatched ?? [],
         doNothing: doNothingRate(this.#data, this.#split, this.#o.fixes),
@@ -174,6 +168,24 @@ class Episode {
         ...this.#counts,
       },
     };
+  }
+
+  async #evaluate(messages: readonly Tau2Message[], termination: Termination): Promise<{ evaluation: Evaluation; raised?: string }> {
+    const how = {
+      domain: this.#data.domain,
+      task: this.#task,
+      messages,
+      termination,
+      ...(this.#user ? {} : { solo: true }),
+      judge: this.#o.judge,
+    };
+    try {
+      return { evaluation: await evaluate({ ...how, fixes: this.#o.fixes }) };
+    } catch (error) {
+      if (!(error instanceof PythonError)) throw error;
+      // An assertion on what the agent did not make: the original's run crashes there. Here it is not met, and the result says so.
+      return { evaluation: await evaluate({ ...how, fixes: new Set([...this.#o.fixes, 'assertions' as const]) }), raised: error.message };
+    }
   }
 
   /** What every result says of how it came about. */
