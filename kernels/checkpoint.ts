@@ -1,7 +1,7 @@
 // A Hugging Face folder on disk: its configuration, its weight files, and where each tensor of a model is stored in them.
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { SinkflexError } from './errors.ts';
+import { SinkflexError, shown } from './errors.ts';
 import { type ModelConfig, parseModelConfig } from './model-config.ts';
 import { BLOCK_BYTES, BLOCK_VALUES, widenMxfp4 } from './mxfp4.ts';
 import { SafetensorsFile, type StoredTensor } from './safetensors.ts';
@@ -37,7 +37,7 @@ function weightFiles(dir: string): SafetensorsFile[] {
   try {
     for (const name of names) {
       if (typeof name !== 'string' || name !== basename(name) || name === '' || name === '..') {
-        throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${index}: ${JSON.stringify(name)} is not a file name`);
+        throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${index}: ${shown(name)} is not a file name`);
       }
       files.push(new SafetensorsFile(join(dir, name)));
     }

@@ -100,3 +100,14 @@ export async function awaitNative<T>(promise: Promise<T>): Promise<T> {
     throw fromNative(e);
   }
 }
+
+/** A value of a file as a message shows it: whatever it is, short. */
+export function shown(value: unknown): string {
+  let text: string;
+  try {
+    text = JSON.stringify(value) ?? String(value);
+  } catch {
+    text = 'something nested too deeply'; // thousands of brackets
+  }
+  return text.length <= 200 ? text : `${text.slice(0, 200)}...`;
+}

@@ -1,6 +1,6 @@
 // config.json of a Hugging Face checkpoint -> a checked ModelConfig. Anything that the engine would compute differently from transformers
 // is refused by name instead of being ignored.
-import { SinkflexError } from './errors.ts';
+import { SinkflexError, shown } from './errors.ts';
 
 export type LayerType = 'sliding_attention' | 'full_attention';
 
@@ -66,21 +66,20 @@ export interface ModelConfig {
   bos_token_id?: number;
 }
 
+/** Far above any model: lists of layers are made before anything else can tell that a number is absurd. */
+const mostLayers = 4096;
+
 type Json = Record<string, unknown>;
 
 function invalid(key: string, expected: string, value: unknown): SinkflexError {
-  const shown = value === undefined ? 'it is missing' : `it is ${JSON.stringify(value)}`;
-  return new SinkflexError('SINKFLEX_CONFIG_INVALID', `config.json: ${key} must be ${expected}, ${shown}`, { details: { key } });
+  const found = value === undefined ? 'it is missing' : `it is ${shown(value)}`;
+  return new SinkflexError('SINKFLEX_CONFIG_INVALID', `config.json: ${key} must be ${expected}, ${found}`, { details: { key } });
 }
 
 function unsupported(key: string, value: unknown, supported: string): SinkflexError {
-  return new SinkflexError(
-    'SINKFLEX_CONFIG_UNSUPPORTED',
-    `config.json: ${key} = ${JSON.stringify(value)} is not supported (${supported})`,
-    {
-      details: { key, value },
-    },
-  );
+  return new SinkflexError('SINKFLEX_CONFIG_UNSUPPORTED', `config.json: ${key} = ${shown(value)} is not supported (${supported})`, {
+    details: { key, value },
+  });
 }
 
 function object(value: unknown, key: string): Json {
@@ -88,10 +87,10 @@ function object(value: unknown, key: string): Json {
   return value as Json;
 }
 
-function integer(from: Json, key: string, low: number, fallback?: number): number {
+function integer(from: Json, key: string, low: number, fallback?: number, high = 2 ** 31 - 1): number {
   const value = from[key] ?? fallback;
-  if (typeof value !== 'number' || !Number.isInteger(value) || value < low || value > 2 ** 31 - 1)
-    throw invalid(key, `an integer from ${low} up`, value);
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < low || value > high)
+    throw invalid(key, high < 2 ** 31 - 1 ? `an integer from ${low} to ${high}` : `an integer from ${low} up`, value);
   return value;
 }
 
@@ -237,7 +236,7 @@ export function parseModelConfig(json: unknown): ModelConfig {
   checkQuantization(c, model_type);
   if ((c.hidden_act ?? 'silu') !== 'silu') throw unsupported('hidden_act', c.hidden_act, 'silu is');
   if ((c.attention_dropout ?? 0) !== 0) throw unsupported('attention_dropout', c.attention_dropout, '0 is');
-  const layers = integer(c, 'num_hidden_layers', 1);
+  const layers = integer(c, 'num_hidden_layers', 1, undefined, mostLayers);
   const heads = integer(c, 'num_attention_heads', 1);
   const { theta, scaling } = parseRopeOf(c);
   const config: ModelConfig = {

@@ -1,7 +1,7 @@
 // The safetensors format: 8 bytes little-endian header length, a JSON header, the data. Files are taken for hostile: every size is checked
 // against the file before anything is read or allocated by it.
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
-import { SinkflexError } from './errors.ts';
+import { SinkflexError, shown } from './errors.ts';
 
 export interface StoredTensor {
   name: string;
@@ -48,10 +48,10 @@ function isSize(value: unknown): value is number {
 }
 
 function parseEntry(file: string, name: string, value: unknown, dataBytes: number): StoredTensor {
-  const bad = (what: string): SinkflexError => corrupt(file, `tensor ${JSON.stringify(name)} ${what}`);
+  const bad = (what: string): SinkflexError => corrupt(file, `tensor ${shown(name)} ${what}`);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw bad('is not described by an object');
   const { dtype, shape, data_offsets: offsets } = value as Record<string, unknown>;
-  if (typeof dtype !== 'string' || !Object.hasOwn(dtypeBytes, dtype)) throw bad(`has an unknown dtype ${JSON.stringify(dtype)}`);
+  if (typeof dtype !== 'string' || !Object.hasOwn(dtypeBytes, dtype)) throw bad(`has an unknown dtype ${shown(dtype)}`);
   if (!Array.isArray(shape) || shape.length > 8 || !shape.every(isSize)) throw bad('has a malformed shape');
   if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize)) throw bad('has malformed data_offsets');
   const [begin, end] = offsets as [number, number];
@@ -83,8 +83,8 @@ export function decodeHeader(json: Uint8Array, fileBytes: number, file: string):
   }
   let end = 0;
   for (const t of [...tensors.values()].sort((a, b) => a.begin - b.begin || a.end - b.end)) {
-    if (t.begin < end) throw corrupt(file, `tensor ${JSON.stringify(t.name)} overlaps the one before it`);
-    if (t.begin > end) throw corrupt(file, `there is a hole before tensor ${JSON.stringify(t.name)}`);
+    if (t.begin < end) throw corrupt(file, `tensor ${shown(t.name)} overlaps the one before it`);
+    if (t.begin > end) throw corrupt(file, `there is a hole before tensor ${shown(t.name)}`);
     end = t.end;
   }
   if (end !== fileBytes - dataStart) throw corrupt(file, `the data section has ${fileBytes - dataStart} bytes, the tensors take ${end}`);
