@@ -4,6 +4,7 @@ export { ActorsError, type ActorsErrorCode, actorsErrorCodes, didYouMean } from 
 export * from './language/index.ts';
 export * from './pipeline/index.ts';
 export * from './reference/index.ts';
+export * from './reward/index.ts';
 export * from './rollout/index.ts';
 export * from './sandbox/index.ts';
 export * from './serving/index.ts';

@@ -1,6 +1,7 @@
 /** Hosts many episodes of one environment at once, and makes their answers take as long as a latency model says. */
 import { isSinkflexError } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
+import { composeReward, type RewardComposition, RewardedEnvironment, type RewardSettings } from '../reward/index.ts';
 import { parseLatency } from './latency.ts';
 import { entry } from './registry.ts';
 import type { Action, Environment, ResetResult, StepResult } from './types.ts';
@@ -12,6 +13,8 @@ export interface EnvironmentHostOptions {
   options?: Record<string, unknown>;
   /** See parseLatency; `none` by default. */
   latency?: string;
+  /** Composes the score; the environment's own without it. */
+  reward?: RewardSettings;
 }
 
 export interface HostResetOptions {
@@ -43,6 +46,7 @@ interface Instance {
 export class EnvironmentHost {
   readonly #name: string;
   readonly #create: () => Environment;
+  readonly #reward: RewardComposition | undefined;
   readonly #latency: ReturnType<typeof parseLatency>;
   readonly #instances = new Map<string, Instance>();
   readonly #counts = { resets: 0, steps: 0, failures: 0 };
@@ -50,7 +54,12 @@ export class EnvironmentHost {
   constructor(o: EnvironmentHostOptions) {
     const found = entry(o.environment);
     this.#name = o.environment;
-    this.#create = () => found.create(o.options);
+    const reward = o.reward && composeReward(o.reward);
+    this.#reward = reward;
+    this.#create = () => {
+      const made = found.create(o.options);
+      return reward ? new RewardedEnvironment(o.environment, made, reward) : made;
+    };
     this.#create(); // bad options fail here, not in the first episode
     this.#latency = parseLatency(o.latency ?? 'none');
   }
@@ -91,6 +100,7 @@ export class EnvironmentHost {
   /** Lifecycle of an actor: ends every episode. */
   async stop(): Promise<void> {
     await Promise.all([...this.#instances.keys()].map((id) => this.close(id)));
+    await this.#reward?.close();
   }
 
   #call<T>(id: string, instance: Instance, phase: 'reset' | 'step', run: (environment: Environment) => T | Promise<T>): Promise<T> {
@@ -105,6 +115,8 @@ export class EnvironmentHost {
       } catch (cause) {
         this.#counts.failures++;
         this.#instances.delete(id);
+        // Whatever it holds goes with it.
+        Promise.resolve(instance.environment.close()).catch(() => {});
         // What is typed already, such as a refused option, says more than we could.
         throw isSinkflexError(cause) ? cause : this.#failed(id, phase, cause);
       }

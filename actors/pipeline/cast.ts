@@ -40,7 +40,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
   const environments = Array.from({ length: placement.environmentActors }, (_, i) =>
     spawn(EnvironmentActor, {
       name: `environment-${i}`,
-      args: [{ environment: config.env.name, options, latency: config.env.latency }],
+      args: [{ environment: config.env.name, options, latency: config.env.latency, reward: config.reward }],
       maxConcurrency: 1 << 20,
       imports,
       ...restarts,

@@ -2,6 +2,7 @@
 // means. docs/configuration.md is generated from this file.
 import { z } from 'zod';
 import { parseLatency } from '../environment/index.ts';
+import { RewardComponentSettings } from '../reward/index.ts';
 import { rejections } from '../trainer/index.ts';
 
 const count = () => z.int().min(1);
@@ -244,6 +245,18 @@ export const TrainingConfig = z.strictObject({
     }),
   }),
   reward: section({
+    path: key(
+      z.string().min(1).nullable(),
+      null,
+      'path',
+      "file with a reward of your own, `export default (episode) => number`, in place of the environment's score; relative to the working directory",
+    ),
+    components: key(
+      z.array(RewardComponentSettings),
+      [],
+      '',
+      "components of the reward with weights and gates (docs/rewards.md); none takes the environment's own score",
+    ),
     overlong_buffer: section({
       enable: key(
         z.boolean(),

@@ -28,6 +28,8 @@ export interface PolicyStepsOptions {
   schedule: Schedule;
   proxies: Proxies;
   maxTokens: number;
+  /** Names of the reward's components. */
+  rewardComponents: readonly string[];
 }
 
 /** A batch that is ready to be trained. */
@@ -78,7 +80,7 @@ export class PolicySteps {
 
   /** One update of the policy. A dead reference is asked again; a dead trainer is the caller's business. */
   async update(p: Prepared): Promise<StepReport> {
-    const { queue, ledger, trainer, schedule, proxies, maxTokens } = this.#o;
+    const { queue, ledger, trainer, schedule, proxies, maxTokens, rewardComponents } = this.#o;
     const began = performance.now();
     const waited = (began - this.#idleSince) / 1000;
     const lr = learningRate(schedule, p.batch.step);
@@ -97,7 +99,7 @@ export class PolicySteps {
           trajectories: p.trajectories,
           advantages: result.advantages,
           metrics: {
-            ...batchMetrics(p.trajectories, { maxTokens }),
+            ...batchMetrics(p.trajectories, { maxTokens, components: rewardComponents }),
             ...result.metrics,
             ...proxyMetrics(p.batch, proxies),
             ...ledgerMetrics(ledger.check()),

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { cpu, isSinkflexError, SinkflexError } from '../../kernels/index.ts';
 import { entry, make } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
+import { checkReward } from '../reward/index.ts';
 import type { TrainingConfig } from './config.ts';
 import type { RunFolder } from './run-folder.ts';
 import { environmentOptions, usesReference } from './settings.ts';
@@ -26,6 +27,7 @@ export function checkCpu(): void {
 export async function checkEnvironment(config: TrainingConfig): Promise<void> {
   try {
     await make(config.env.name, environmentOptions(config)).close();
+    await checkReward(config.reward);
     await entry(config.env.name).prepare?.(environmentOptions(config));
   } catch (cause) {
     if (isSinkflexError(cause)) throw cause;

@@ -8,6 +8,7 @@ import { type ActorHandle, ready } from '../../runtime/index.ts';
 import { trainingTask } from '../environment/index.ts';
 import type { Chat } from '../language/index.ts';
 import type { ReferenceActor } from '../reference/index.ts';
+import { rewardNames } from '../reward/index.ts';
 import { type CheckpointState, modelFolder } from '../trainer/index.ts';
 import { Ledger, responseTokens, TrajectoryQueue, zeroSpread } from '../trajectory/index.ts';
 import { asynchronousSteps } from './asynchronous.ts';
@@ -209,6 +210,7 @@ export class Run {
       schedule: policySchedule(config),
       proxies: recorder.proxies,
       maxTokens: config.rollout.max_model_len,
+      rewardComponents: rewardNames(config.reward),
     });
     queue.restore(this.#saved!.step, this.#saved!.cursor);
     const began = performance.now();

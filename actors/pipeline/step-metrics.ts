@@ -4,7 +4,7 @@ import { type Batch, type LedgerSnapshot, promptTokens, responseTokens, type Tra
 import type { MetricRecord } from './metrics.ts';
 import { mean, type Rolling } from './statistics.ts';
 
-export function batchMetrics(trajectories: readonly Trajectory[], o: { maxTokens: number }): Metrics {
+export function batchMetrics(trajectories: readonly Trajectory[], o: { maxTokens: number; components?: readonly string[] }): Metrics {
   const responses = trajectories.map(responseTokens);
   const prompts = trajectories.map(promptTokens);
   const share = (test: (t: Trajectory) => boolean) =>
@@ -35,6 +35,9 @@ export function batchMetrics(trajectories: readonly Trajectory[], o: { maxTokens
     'tools/malformed_fraction': turns === 0 ? 0 : trajectories.reduce((n, t) => n + t.malformed, 0) / turns,
     'perf/total_num_tokens': trajectories.reduce((n, t) => n + t.ids.length, 0),
     ...Object.fromEntries([...parts].map(([name, values]) => [`rewards/${name}/mean`, mean(values)])),
+    ...Object.fromEntries(
+      (o.components ?? []).flatMap((name) => (parts.has(name) ? [[`reward/${name}/mean`, mean(parts.get(name)!)]] : [])),
+    ),
   };
 }
 

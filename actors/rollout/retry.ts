@@ -14,6 +14,7 @@ const infrastructure: ReadonlySet<string> = new Set([
   'SINKFLEX_OBJECT_LOST',
   'SINKFLEX_ENVIRONMENT_LOST',
   'SINKFLEX_SANDBOX_LOST',
+  'SINKFLEX_REWARD_FAILED',
 ]);
 
 export function isInfrastructureFailure(e: unknown): boolean {

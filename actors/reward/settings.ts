@@ -1,0 +1,99 @@
+/** The reward of a run, from its settings: `reward.path` for one function of the user's, `reward.components` for a composition. */
+import { z } from 'zod';
+import { ActorsError } from '../errors.ts';
+import { RewardComposition } from './compose.ts';
+import { JudgeReward } from './judge.ts';
+import { checkModuleReward, moduleReward } from './module-reward.ts';
+import { environmentReward, RULES, ruleReward } from './rules.ts';
+import type { RewardComponent } from './types.ts';
+
+const counting = {
+  name: z.string().regex(/^[A-Za-z][\w-]*$/, 'letters, digits, _ and -'),
+  weight: z.number().default(1),
+  gate: z.number().optional(),
+  timeout_s: z.number().gt(0).max(3600).default(30),
+};
+const rules = Object.keys(RULES) as [string, ...string[]];
+
+export const RewardComponentSettings = z.discriminatedUnion('kind', [
+  z.strictObject({ kind: z.literal('environment'), ...counting, part: z.string().optional() }),
+  z.strictObject({ kind: z.literal('rule'), ...counting, rule: z.enum(rules), argument: z.number().gt(0).default(8) }),
+  z.strictObject({ kind: z.literal('module'), ...counting, path: z.string().min(1), export: z.string().default('default') }),
+  z.strictObject({
+    kind: z.literal('judge'),
+    ...counting,
+    base_url: z.url(),
+    model: z.string().min(1),
+    rubric: z.string().min(1),
+    api_key_env: z.string().optional(),
+    scale: z.number().gt(0).default(10),
+    retries: z.int().min(0).max(20).default(3),
+    budget: z.int().min(1).default(10_000),
+  }),
+]);
+export type RewardComponentSettings = z.output<typeof RewardComponentSettings>;
+
+export interface RewardSettings {
+  path: string | null;
+  components: readonly RewardComponentSettings[];
+}
+
+/** undefined: the environment's own score is the reward. */
+export function composeReward(s: RewardSettings): RewardComposition | undefined {
+  const components: RewardComponentSettings[] = [...s.components];
+  if (s.path !== null) components.push({ kind: 'module', name: 'custom', weight: 1, timeout_s: 30, path: s.path, export: 'default' });
+  if (components.length === 0) return undefined;
+  const twice = components.find((c, i) => components.findIndex((other) => other.name === c.name) < i);
+  if (twice)
+    throw new ActorsError('SINKFLEX_REWARD_OPTION', `reward.components: two are named "${twice.name}"`, { details: { name: twice.name } });
+  return new RewardComposition(
+    components.map((c) => ({
+      component: componentOf(c),
+      weight: c.weight,
+      timeoutMs: c.timeout_s * 1000,
+      ...(c.gate === undefined ? {} : { gate: c.gate }),
+    })),
+  );
+}
+
+/** Names of the components, for metrics. */
+export const rewardNames = (s: RewardSettings): string[] => [...s.components.map((c) => c.name), ...(s.path === null ? [] : ['custom'])];
+
+/** What would only fail in the first episode: modules that cannot be imported, keys that are not set. */
+export async function checkReward(s: RewardSettings): Promise<void> {
+  composeReward(s);
+  if (s.path !== null) await checkModuleReward('reward.path', { path: s.path });
+  for (const c of s.components) {
+    if (c.kind === 'module') await checkModuleReward(`reward ${c.name}: path`, c);
+    if (c.kind === 'judge' && c.api_key_env !== undefined && process.env[c.api_key_env] === undefined) {
+      throw new ActorsError(
+        'SINKFLEX_REWARD_OPTION',
+        `reward ${c.name}: the environment variable ${c.api_key_env} (api_key_env) is not set`,
+        {
+          details: { component: c.name },
+        },
+      );
+    }
+  }
+}
+
+function componentOf(c: RewardComponentSettings): RewardComponent {
+  switch (c.kind) {
+    case 'environment':
+      return environmentReward(c.name, c.part);
+    case 'rule':
+      return ruleReward(c.name, c.rule, c.argument);
+    case 'module':
+      return moduleReward(c.name, { path: c.path, export: c.export });
+    case 'judge':
+      return new JudgeReward(c.name, {
+        baseUrl: c.base_url,
+        model: c.model,
+        rubric: c.rubric,
+        scale: c.scale,
+        retries: c.retries,
+        budget: c.budget,
+        ...(c.api_key_env === undefined ? {} : { apiKeyEnv: c.api_key_env }),
+      });
+  }
+}
