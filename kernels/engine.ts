@@ -31,6 +31,11 @@ export interface ForwardOptions {
   checkpointing?: boolean;
   /** [n], 1 where the log-probability and entropy of a token are wanted; the others are 0 and cost nothing in the head. */
   mask?: Uint8Array;
+  /**
+   * Routing replay: [n, layers, experts a token], the experts that each token goes to, as generation recorded them (recordExperts); the largest
+   * value (255 of bytes, 65535) lets the router choose. The router's weights of the experts, and their gradients, are computed as ever.
+   */
+  experts?: Uint8Array | Uint16Array;
 }
 
 export interface ForwardResult {
@@ -112,7 +117,14 @@ interface NativeEngine {
   resetSequence(slot: number): void;
   abortSequence(slot: number): void;
   freeze(frozen: boolean): void;
-  forward(ids: Int32Array, cuSeqlens: Int32Array, mask: Uint8Array | undefined, temperature: number, keep: number): Promise<ForwardResult>;
+  forward(
+    ids: Int32Array,
+    cuSeqlens: Int32Array,
+    mask: Uint8Array | undefined,
+    temperature: number,
+    keep: number,
+    experts: Uint8Array | Uint16Array | undefined,
+  ): Promise<ForwardResult>;
   backward(dLogprobs: Float32Array, dEntropy: Float32Array | undefined): Promise<void>;
   zeroGradients(): void;
   gradients(): Float32Array;
@@ -286,7 +298,7 @@ export class Engine {
   /** Log-probabilities and entropies of a packed batch under the newest version. Passes run in the order of the calls. */
   forward(b: PackedBatch, o: ForwardOptions = {}): Promise<ForwardResult> {
     const keep = keepOf(o.keep ?? false, o.checkpointing ?? false);
-    return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, keep));
+    return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, keep, o.experts));
   }
 
   /** Adds the gradients of sum(dLogprobs logprobs + dEntropy entropy) of the last kept forward; they do not depend on how a batch is split. */

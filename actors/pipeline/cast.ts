@@ -62,6 +62,13 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
           environments,
           runSeed: config.seed,
           ...(rollout.top_k > 0 ? { topK: rollout.top_k } : {}),
+          ...(rollout.min_p > 0 ? { minP: rollout.min_p } : {}),
+          cache: {
+            prefixCaching: rollout.enable_prefix_caching,
+            cacheOnUpdate: rollout.kv_cache_on_update,
+            ...(rollout.max_num_batched_tokens === null ? {} : { maxNumBatchedTokens: rollout.max_num_batched_tokens }),
+            ...(rollout.kv_cache_tokens === null ? {} : { cacheTokens: rollout.kv_cache_tokens }),
+          },
           ...(rollout.top_p < 1 ? { topP: rollout.top_p } : {}),
           retries: episodeRetries,
           environmentTimeoutMs,

@@ -124,6 +124,26 @@ export const TrainingConfig = z.strictObject({
     threads: key(count().nullable(), null, 'threads', 'engine threads of one rollout actor; null fits the machine'),
     max_num_seqs: key(count().max(65536), 128, 'sequences', 'episodes one rollout actor runs at once'),
     max_model_len: key(z.int().min(16), 512, 'tokens', 'longest whole conversation; an episode that reaches it ends as length'),
+    min_p: key(z.number().min(0).max(1), 0, '', 'least part of the largest probability; 0 keeps all tokens'),
+    enable_prefix_caching: key(z.boolean(), true, '', 'prompts that begin alike are read once'),
+    max_num_batched_tokens: key(
+      count().nullable(),
+      null,
+      'tokens',
+      'token rows of one generation step, decoding and prompts together; null is max_num_seqs + 256',
+    ),
+    kv_cache_tokens: key(
+      count().nullable(),
+      null,
+      'tokens',
+      'bound of the key/value cache of one rollout actor, at least max_model_len; null is max_num_seqs times max_model_len',
+    ),
+    kv_cache_on_update: key(
+      z.enum(['kept', 'dropped', 'recomputed']),
+      'kept',
+      '',
+      'what becomes of the cache when new weights are taken: kept, dropped after the turn under way, or recomputed at once',
+    ),
     max_tokens_per_turn: key(count(), 24, 'tokens', 'longest single reply of the policy'),
   }),
   actor: section({

@@ -43,6 +43,7 @@ export interface Sampling {
   temperature: number;
   topK?: number;
   topP?: number;
+  minP?: number;
 }
 
 export interface EpisodeContext {
@@ -91,6 +92,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
           stopTokens: [...dialogue.stopIds],
           temperature: sampling.temperature,
           ...(sampling.topK === undefined ? {} : { topK: sampling.topK }),
+          ...(sampling.minP === undefined ? {} : { minP: sampling.minP }),
           ...(sampling.topP === undefined ? {} : { topP: sampling.topP }),
           key: [sampling.seed, task.task, task.sample, turns],
         });

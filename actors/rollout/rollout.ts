@@ -3,7 +3,7 @@
  * batching); an episode that waits for its environment is simply not in the step. Calls are concurrent: each assignment answers when its
  * last episode is done.
  */
-import { Engine, type StoreAddress, WeightStore } from '../../kernels/index.ts';
+import { Engine, type EngineOptions, type StoreAddress, WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, currentActor, defineActor, withOptions } from '../../runtime/index.ts';
 import { chatFormat, type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
 import { Chat, episodeIds } from '../language/index.ts';
@@ -23,6 +23,9 @@ export interface RolloutOptions {
   environments: ActorHandle<typeof EnvironmentActor>[];
   runSeed: number;
   topK?: number;
+  minP?: number;
+  /** Options of the engine's cache. */
+  cache?: Pick<EngineOptions, 'prefixCaching' | 'cacheOnUpdate' | 'maxNumBatchedTokens' | 'cacheTokens'>;
   topP?: number;
   /** How often an episode is begun anew after an infrastructure failure. */
   retries: number;
@@ -71,6 +74,7 @@ export class Rollout {
       threads: o.threads,
       maxSequences: o.maxSequences,
       maxSequenceTokens: o.limits.maxTokens,
+      ...o.cache,
     });
   }
 
@@ -127,6 +131,7 @@ export class Rollout {
           seed: key,
           temperature: a.temperature,
           ...(this.#o.topK === undefined ? {} : { topK: this.#o.topK }),
+          ...(this.#o.minP === undefined ? {} : { minP: this.#o.minP }),
           ...(this.#o.topP === undefined ? {} : { topP: this.#o.topP }),
         },
         signal,

@@ -1,5 +1,7 @@
 // Packed passes and the optimiser: each call becomes a task of the engine's task thread; they run in the order of the
 // calls.
+#include <algorithm>
+
 #include "arguments.h"
 #include "engine.h"
 
@@ -25,8 +27,34 @@ void EngineWrap::SettleTasks(Napi::Env env) {
   }
 }
 
-// forward(ids, cuSeqlens, mask | undefined, temperature, keep: 0 nothing, 1 everything, 2 layer inputs) -> {logprobs,
-// entropy, lineage, version}
+namespace {
+
+// Routing replay: [n, layers, top_k] of bytes or 16-bit numbers, the largest for unknown -> [layers, n, top_k] with -1.
+template <typename T>
+void read_experts(Span<T> from, const Config& c, PackedBatch* batch) {
+  const size_t n = batch->ids.size(), layers = static_cast<size_t>(c.layers), k = static_cast<size_t>(c.top_k);
+  if (c.experts == 0) throw bad_argument("experts", "left out: the model has none");
+  if (from.size != n * layers * k) throw bad_argument("experts", "as long as tokens x layers x experts a token");
+  constexpr T unknown = static_cast<T>(-1);
+  batch->experts.resize(from.size);
+  for (size_t t = 0; t < n; ++t)
+    for (size_t l = 0; l < layers; ++l) {
+      const T* row = from.data + (t * layers + l) * k;
+      int32_t* to = batch->experts.data() + (l * n + t) * k;
+      for (size_t j = 0; j < k; ++j) {
+        to[j] = row[0] == unknown ? -1 : static_cast<int32_t>(row[j]);
+        const bool twice = to[j] >= 0 && std::find(to, to + j, to[j]) != to + j;
+        if (to[j] >= c.experts || twice)
+          throw bad_argument("experts of token " + std::to_string(t) + ", layer " + std::to_string(l),
+                             "different ids below " + std::to_string(c.experts) + ", or unknown");
+      }
+    }
+}
+
+}  // namespace
+
+// forward(ids, cuSeqlens, mask | undefined, temperature, keep: 0 nothing, 1 everything, 2 layer inputs, experts |
+// undefined) -> {logprobs, entropy, lineage, version}
 Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
@@ -50,6 +78,10 @@ Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
       if (mask.size != ids.size) throw bad_argument("mask", "as long as ids");
       batch->mask.assign(mask.data, mask.data + mask.size);
     }
+    if (info[5].IsTypedArray() && info[5].As<Napi::TypedArray>().TypedArrayType() == napi_uint16_array)
+      read_experts(array_of<uint16_t>(info[5], "experts", "a Uint8Array or Uint16Array"), config_, batch.get());
+    else if (!info[5].IsUndefined())
+      read_experts(array_of<uint8_t>(info[5], "experts", "a Uint8Array or Uint16Array"), config_, batch.get());
     const float temperature = static_cast<float>(number_of(info[3], "temperature"));
     if (!(temperature > 0)) throw bad_argument("temperature", "above 0");
     const Keep keep = static_cast<Keep>(integer_of(info[4], "keep", 0, 2));

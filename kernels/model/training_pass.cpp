@@ -140,6 +140,7 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
   segments_ = static_cast<int64_t>(batch.cu_seqlens.size()) - 1;
   temperature_ = temperature;
   weights_ = &weights;
+  experts_ = batch.experts;
   int64_t longest = 0, tiles = 0;
   for (size_t s = 0; s < static_cast<size_t>(segments_); ++s) {
     const int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
@@ -218,12 +219,13 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
 
   CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
   if (x_out && x_out != a.x_mid) CALL(copy, x_out, a.x_mid, row_bytes);
-  mlp_forward(w, a, x_out ? &out : nullptr);
+  mlp_forward(l, a, x_out ? &out : nullptr);
 }
 
-void TrainingPass::mlp_forward(const LayerWeights& w, Layer& a, sfx_tensor* out) {
+void TrainingPass::mlp_forward(int64_t l, Layer& a, sfx_tensor* out) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
+  const LayerWeights& w = weights_->layers[static_cast<size_t>(l)];
   sfx_tensor normed = view(normed_, {n_, c.hidden});
   if (c.dense()) {
     sfx_tensor gate = view(a.gate, {n_, c.intermediate}), up = view(a.up, {n_, c.intermediate}),
@@ -238,7 +240,13 @@ void TrainingPass::mlp_forward(const LayerWeights& w, Layer& a, sfx_tensor* out)
   sfx_tensor logits = view(router_logits_, {n_, c.experts});
   CALL(linear_forward, &normed, &w.router, optional(w.router_bias), 0, &logits);
   const int32_t top_k = static_cast<int32_t>(c.top_k);
-  CALL(router_forward, &logits, top_k, a.expert_index, a.expert_weight);
+  if (experts_.empty()) {
+    CALL(router_forward, &logits, top_k, a.expert_index, a.expert_weight);
+  } else {
+    const int64_t chosen = n_ * top_k;
+    CALL(copy, a.expert_index, experts_.data() + l * chosen, chosen * static_cast<int64_t>(sizeof(int32_t)));
+    CALL(router_replay, &logits, top_k, a.expert_index, a.expert_weight);
+  }
   CALL(moe_forward, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
        c.swiglu_limit, out, a.experts);
 }

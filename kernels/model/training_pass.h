@@ -21,6 +21,7 @@ struct PackedBatch {
   std::vector<int32_t> ids;         // [n]
   std::vector<int32_t> cu_seqlens;  // [segments + 1], from 0 to n
   std::vector<uint8_t> mask;        // [n] or empty: 1 where the log-probability of the token is asked for
+  std::vector<int32_t> experts;     // [layers, n, top_k] or empty: routing replay; -1 first: the router chooses
 };
 
 enum class Keep { kNothing, kEverything, kLayerInputs };
@@ -82,7 +83,7 @@ class TrainingPass {
   void layer_forward(int64_t l, Layer& a, float* x_out);
   void layer_backward(int64_t l, Layer& a, LayerWeights* d);
   // The part of a layer after attention: reads normed_, adds into `out` (or, null, stops before).
-  void mlp_forward(const LayerWeights& w, Layer& a, sfx_tensor* out);
+  void mlp_forward(int64_t l, Layer& a, sfx_tensor* out);
   // dx_ is the gradient of its output; fills dnormed_ with that of its input.
   void mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d);
   sfx_attention_mask mask(int64_t l) const;
@@ -103,6 +104,7 @@ class TrainingPass {
   Keep planned_keep_ = Keep::kNothing;
   float temperature_ = 1;
   const Weights* weights_ = nullptr;
+  std::vector<int32_t> experts_;  // PackedBatch::experts of the forward under way, for its backward too
   std::vector<Layer> layers_;
   int32_t *ids_ = nullptr, *position_ = nullptr, *target_ = nullptr, *cu_ = nullptr;
   float *x_final_ = nullptr, *rstd_final_ = nullptr, *normed_ = nullptr, *router_logits_ = nullptr;

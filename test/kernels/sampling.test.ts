@@ -251,3 +251,48 @@ t.test('expert choices are recorded for all that was read, shared or not', async
   t.same([...again.experts!], [...one.experts!, ...two.experts!]);
   t.equal((await generateOnce(engine, ask)).experts, undefined);
 });
+
+t.test('routing replay: the training pass goes where generation went, and learns from it', async (t) => {
+  const recording = new Engine({ store, maxSequences: 2, maxSequenceTokens: 200, recordExperts: true });
+  t.teardown(() => recording.dispose());
+  const ask: GenerateRequest = {
+    tokens: Int32Array.of(3, 1, 4, 1, 5, 9),
+    maxNewTokens: 30,
+    stopTokens: [],
+    temperature: 1,
+    key: [4, 3, 2, 1],
+  };
+  const { tokens, logprobs, experts } = await generateOnce(recording, ask);
+  const ids = Int32Array.from([...ask.tokens, ...tokens]);
+  const batch = { ids, cuSeqlens: Int32Array.of(0, ids.length) };
+  const all = new Uint8Array(ids.length * 4).fill(255);
+  all.set(experts!);
+  const replayed = await recording.forward(batch, { experts: all });
+  t.same([...replayed.logprobs.subarray(6)], [...logprobs], 'bit for bit what was drawn');
+  const free = await recording.forward(batch);
+  t.same(
+    [...(await recording.forward(batch, { experts: new Uint8Array(all.length).fill(255) })).logprobs],
+    [...free.logprobs],
+    'unknown: the router chooses',
+  );
+
+  // Other experts give another function with another gradient.
+  const swapped = Uint16Array.from(all, (expert, i) => (expert === 255 ? 65535 : i % 2 === 0 ? (all[i + 1]! === 0 ? 1 : 0) : all[i]!));
+  const gradient = async (experts: Uint8Array | Uint16Array, checkpointing: boolean): Promise<Float32Array> => {
+    await recording.forward(batch, { experts, keep: true, checkpointing });
+    await recording.backward({ dLogprobs: new Float32Array(ids.length).fill(1) });
+    const router = recording.gradients().get('model.layers.0.mlp.router.weight')!;
+    recording.zeroGradients();
+    return router;
+  };
+  t.notSame([...(await recording.forward(batch, { experts: swapped })).logprobs], [...free.logprobs]);
+  t.same(await gradient(all, false), await gradient(new Uint8Array(all.length).fill(255), false), 'the same routes, the same gradient');
+  const other = await gradient(swapped, false);
+  t.notSame(other, await gradient(all, false));
+  t.same(await gradient(swapped, true), other, 'with activation checkpointing too');
+
+  const bad = { code: 'SINKFLEX_BAD_ARGUMENT' };
+  await t.rejects(recording.forward(batch, { experts: new Uint8Array(3) }), { ...bad, message: /as long as/ });
+  await t.rejects(recording.forward(batch, { experts: new Uint8Array(all.length).fill(3) }), { ...bad, message: /below 3/ });
+  await t.rejects(recording.forward(batch, { experts: new Uint8Array(all.length) }), { ...bad, message: /different ids/ });
+});
