@@ -7,6 +7,7 @@ import { extension, malformed, open, readFrom, Source, writeTo } from './arrays.
 import { contentBytes, DESCRIPTOR_BYTES } from './blocks.ts';
 import { Bounds, isLeaf, MAX_NESTING, nestsTooDeep } from './bounds.ts';
 import { SectionWriter } from './sections.ts';
+import { findUnsendable } from './unsendable.ts';
 
 const REUSE_BUFFER = 512; // msgpackr: give back the shared target with its range instead of a subarray,
 const RESET_POSITION = 1024; // and start the next message at the same place
@@ -37,11 +38,25 @@ export const codecOptions = {
   },
 };
 
-export function unserializable(error: unknown): RuntimeFailure {
+/** `value`: what did not encode. */
+export function unserializable(error: unknown, value: unknown): RuntimeFailure {
+  if (error instanceof RuntimeFailure && error.code !== 'SINKFLEX_NOT_SERIALIZABLE') return error;
+  const found = findUnsendable(value);
+  if (found !== undefined) {
+    const where = found.path === '' ? '' : ` (at value${found.path})`;
+    return new RuntimeFailure('SINKFLEX_NOT_SERIALIZABLE', `the value cannot be sent: ${found.why}${where}`, {
+      details: { path: found.path },
+    });
+  }
   if (error instanceof RuntimeFailure) return error;
   const reason =
     error instanceof RangeError && /stack/i.test(error.message) ? 'it is nested too deeply, or contains itself' : (error as Error).message;
   return new RuntimeFailure('SINKFLEX_NOT_SERIALIZABLE', `the value cannot be sent: ${reason}`, { cause: error });
+}
+
+/** What a message carries: its arguments, its answer. */
+function content(message: unknown): unknown {
+  return Array.isArray(message) ? (message.find((part) => typeof part === 'object' && part !== null) ?? message) : message;
 }
 
 interface ReusedTarget extends Buffer {
@@ -105,7 +120,7 @@ export class Encoder {
       this.#packr = new Packr({ ...codecOptions, sequential: true });
       sections.abandon();
       into.encoderReplaced();
-      throw unserializable(error);
+      throw unserializable(error, content(value));
     } finally {
       writeTo(outer);
     }

@@ -107,7 +107,7 @@ export function encodeAlone(value: unknown, allocate?: (bytes: number) => Shared
     header = new Uint8Array(packr.pack(value));
     if (header.length > MAX_NESTING && nestsTooDeep(value)) throw new RangeError('more than the stack of a peer takes');
   } catch (error) {
-    throw unserializable(error);
+    throw unserializable(error, value);
   } finally {
     writeTo(outer);
   }
