@@ -5,6 +5,10 @@ import { isSinkflexError, SinkflexError } from '../kernels/index.ts';
 export const commandErrorCodes = {
   SINKFLEX_PRESET_UNKNOWN: 'Name one of the presets that `sinkflex launch --help` lists; a file of your own goes with --config.',
   SINKFLEX_USAGE: 'Call the command as its --help says.',
+  SINKFLEX_DATA_CHECKSUM:
+    'The file that came is not the one that was asked for: try again, or name a source that has the originals (--from).',
+  SINKFLEX_DATA_UNREACHABLE:
+    'Check the network, or name another source (--from); a folder that has the data needs no fetching (TAU2_DATA).',
   SINKFLEX_STUDY: 'One run of the study failed: its own message stands above; run that seed alone with launch.',
   SINKFLEX_BENCH_PEER: 'The rival could not be run: check the Python of SINKFLEX_PEERS, or leave --peers out.',
   SINKFLEX_BENCH_FAILED: 'A measurement in a process of its own ended before it answered: its last words stand in the message.',
@@ -25,6 +29,9 @@ const USER_CODES: ReadonlySet<string> = new Set([
   'SINKFLEX_SETTINGS',
   'SINKFLEX_PRESET_UNKNOWN',
   'SINKFLEX_USAGE',
+  'SINKFLEX_DATA_CHECKSUM',
+  'SINKFLEX_DATA_UNREACHABLE',
+  'SINKFLEX_TAU2_DATA',
   'SINKFLEX_OUTPUT_EXISTS',
   'SINKFLEX_OUTPUT_UNWRITABLE',
   'SINKFLEX_DISK_FULL',

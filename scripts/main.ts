@@ -5,7 +5,9 @@ import { Command, CommanderError } from 'commander';
 import { agentCommand } from './agent.ts';
 import { benchCommand } from './bench/index.ts';
 import { compareCommand } from './compare.ts';
+import { dataCommand } from './data.ts';
 import { doctorCommand } from './doctor.ts';
+import { envCommand } from './env.ts';
 import { explain } from './errors.ts';
 import { evaluateCommand } from './evaluate.ts';
 import { generateCommand } from './generate.ts';
@@ -49,7 +51,16 @@ function program(): Command {
   const running = [headCommand(), agentCommand()];
   const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), stackCommand(), metricsCommand()];
   const models = [launchCommand(), evaluateCommand(), compareCommand(), reportCommand(), generateCommand(), serveCommand(), sftCommand()];
-  for (const command of [...models, studyCommand(), benchCommand(), ...observing, ...running, doctorCommand()]) {
+  for (const command of [
+    ...models,
+    studyCommand(),
+    benchCommand(),
+    ...observing,
+    ...running,
+    envCommand(),
+    dataCommand(),
+    doctorCommand(),
+  ]) {
     // A flag of the whole program may stand after the subcommand too.
     command.option('--debug', 'show where an error happened').exitOverride();
     command.showHelpAfterError(`(sinkflex ${command.name()} --help explains it)`);

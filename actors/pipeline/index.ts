@@ -5,6 +5,7 @@ export * from './config.ts';
 export { type CurveSeries, drawCurve, PALETTE } from './curve.ts';
 export { type PipelineErrorCode, pipelineErrorCodes } from './errors.ts';
 export { isTiming, type MetricRecord, readMetrics, SFT_STEP, TRAINING_STEP, validationPoints, withoutTimings } from './metrics.ts';
+export { importModule } from './module.ts';
 export type { Baseline, Phase, ProgressEvent, ProgressListener, ProgressNumbers, TrainingOptions, TrainingResult } from './progress.ts';
 export { bestFixedScript } from './progress.ts';
 export { checkOutput, RunFolder, type ValidationScores } from './run-folder.ts';

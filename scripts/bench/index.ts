@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { CommandError } from '../errors.ts';
 import { controlSuite } from './control.ts';
 import { engineSuite } from './engine.ts';
+import { environmentSuite } from './environments.ts';
 import { pipelineSuite } from './pipeline.ts';
 import { printRows, type Row, type Skip, type Suite } from './rows.ts';
 import { runtimeSuite } from './runtime.ts';
@@ -10,6 +11,7 @@ import { sandboxSuite } from './sandbox.ts';
 
 const SUITES: Readonly<Record<string, Suite>> = {
   control: controlSuite,
+  env: environmentSuite,
   engine: engineSuite,
   pipeline: pipelineSuite,
   runtime: runtimeSuite,

@@ -94,6 +94,7 @@ function load(folder: string, name: DomainName): DomainData {
   }
   // Arguments keep the order that JavaScript gives them: they are looked up by name.
   const { tasks, version } = tasksOf(folder);
+  const policies = new Map<string, string>();
   const byId = new Map(tasks.map((task) => [task.id, task]));
   const splitFile = join(folder, 'split_tasks.json');
   const splits = existsSync(splitFile) ? (JSON.parse(read(splitFile)) as Record<string, string[]>) : { base: tasks.map((task) => task.id) };
@@ -120,7 +121,15 @@ function load(folder: string, name: DomainName): DomainData {
       const wanted = new Set(ids);
       return tasks.filter((task) => wanted.has(task.id)).map((task) => task.id);
     },
-    policy: (o) => policyOf(folder, name, o),
+    policy(o) {
+      const key = `${o.solo} ${o.variant}`;
+      let text = policies.get(key);
+      if (text === undefined) {
+        text = policyOf(folder, name, o);
+        policies.set(key, text);
+      }
+      return text;
+    },
   };
 }
 
