@@ -17,6 +17,7 @@ export interface LaunchOptions {
   seed?: string;
   output?: string;
   resume?: string;
+  sandbox?: string;
   dryRun?: boolean;
   json?: boolean;
 }
@@ -37,6 +38,7 @@ export function launchCommand(): Command {
     .option('--seed <n>', 'seed of the whole run')
     .option('-o, --output <folder>', 'run folder (new or empty); otherwise runs/<utc>-<preset>')
     .option('--resume <folder>', 'continue an earlier run from its last checkpoint, with its settings')
+    .option('--sandbox <provider>', 'where programs of the policy run: local, runsc, or unsafe-subprocess (env.options.sandbox)')
     .option('--dry-run', 'show the resolved settings and where every actor would go; start nothing, write nothing')
     .option('--json', 'print the result as one JSON line on standard output instead of the table')
     .addHelpText('after', helpAfter)
@@ -78,6 +80,7 @@ export async function composeLaunch(
   if (o.seed !== undefined) flags.seed = /^\d+$/.test(o.seed) ? Number(o.seed) : o.seed;
   if (o.output !== undefined) flags.output = o.output;
   if (o.resume !== undefined) flags.resume = o.resume;
+  if (o.sandbox !== undefined) flags['env.options.sandbox'] = o.sandbox;
   return compose({
     ...(preset === undefined ? {} : { preset }),
     files: o.config ?? [],
