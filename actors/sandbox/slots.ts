@@ -2,7 +2,7 @@
  * Slots: each sandbox has one, and as root a user id with it. A slot is a small file that says whose it is, so that whoever starts next can
  * clear away what a killed owner left: its processes, control groups and the file itself.
  */
-import { linkSync, lstatSync, mkdirSync, readdirSync, readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs';
+import { linkSync, lstatSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { os } from '../../kernels/index.ts';
@@ -59,6 +59,10 @@ export class Slots {
   async sweep(): Promise<string[]> {
     const freed: string[] = [];
     for (const name of readdirSync(this.folder)) {
+      // The folder of an owner that is gone.
+      const owner = /^sinkflex-sandbox-(\d+)-[\w-]+$/.exec(name)?.[1];
+      if (owner !== undefined && os.processState(Number(owner)) === undefined)
+        rmSync(join(this.folder, name), { recursive: true, force: true });
       if (!/^slot-\d+$/.test(name)) continue;
       const path = join(this.folder, name);
       const record = readRecord(path);
