@@ -49,7 +49,7 @@ export const actorsErrorCodes = {
   SINKFLEX_ROLLOUT_ABANDONED: 'The run went back to a checkpoint or ended; the episodes are sampled anew where they are still needed.',
   SINKFLEX_EXAMPLE: 'Correct the line of the file that the message names.',
   SINKFLEX_REQUEST_INVALID: 'Correct the field of the request that the message names.',
-  SINKFLEX_SERVER_BUSY: 'Every sequence is taken: try again, or serve with more --max-num-seqs.',
+  SINKFLEX_SERVER_BUSY: 'Every sequence is taken, or the server is shutting down: try again, or serve with more --max-num-seqs.',
   SINKFLEX_ABORTED: 'The run was stopped: --resume with its run folder goes on from the last checkpoint.',
 } as const;
 
