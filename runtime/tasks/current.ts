@@ -9,17 +9,20 @@ export class RunningTask implements CurrentTask, Scope {
   // As a scope: what calls made inside inherit.
   readonly actor = undefined as unknown as Scope['actor'];
   readonly expiresAt: number;
+  /** Tasks that wait for it, each called by the one before. */
+  readonly depth: number;
   readonly abortable = true;
   over = false;
   #controller: AbortController | undefined;
   readonly #flag: () => boolean;
 
   /** `flag`: whether it was cancelled. */
-  constructor(name: string, attempt: number, expiresAt: number, flag: () => boolean) {
+  constructor(name: string, attempt: number, expiresAt: number, flag: () => boolean, depth = 0) {
     this.name = name;
     this.attempt = attempt;
     this.expiresAt = expiresAt;
     this.#flag = flag;
+    this.depth = depth;
   }
 
   get cancelled(): boolean {
@@ -39,6 +42,10 @@ export class RunningTask implements CurrentTask, Scope {
 }
 
 let running: RunningTask | undefined;
+
+export function runningDepth(): number {
+  return running?.depth ?? 0;
+}
 
 /** Until end(), all code of this thread belongs to the task. */
 export function begin(task: RunningTask): void {

@@ -36,9 +36,9 @@ provideTasks(() => {
   const named = async (name: TaskName): Promise<Task> => knownTask(name.id) ?? (await loadTask(name));
   void openDesk(
     here,
-    async (name, options, args) => submit(await named(name), checkTask(options), args).promise(),
-    async function* (name, options, args) {
-      yield* stream(await named(name), checkTask(options), args);
+    async (name, { depth, ...options }, args) => submit(await named(name), checkTask(options, depth), args).promise(),
+    async function* (name, { depth, ...options }, args) {
+      yield* stream(await named(name), checkTask(options, depth), args);
     },
     scheduler,
   );

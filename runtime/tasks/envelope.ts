@@ -36,6 +36,8 @@ export interface SentTask {
 
 export interface Batch {
   task: TaskName;
+  /** Of its calls. */
+  depth: number;
   tasks: SentTask[];
 }
 
@@ -55,17 +57,17 @@ export interface BatchReply {
 
 // Flat on the way between threads: cloning names each property of each object, which costs as much as the rest of a quick task's trip.
 
-/** Id, name, module; then of each task slot, attempt, milliseconds left, and its arguments: an array of primitives as it is. */
+/** Id, name, module, depth; then of each task slot, attempt, milliseconds left, and its arguments: an array of primitives as it is. */
 export type FlatBatch = unknown[];
 /** Worker, ms, waited; then the outcomes: plain values that are no objects, and arrays, as they are. */
 export type FlatReply = unknown[];
 
-const TASKS_AT = 3;
+const TASKS_AT = 4;
 const PER_TASK = 4;
 const OUTCOMES_AT = 3;
 
-export function flatBatch({ task, tasks }: Batch): FlatBatch {
-  const flat: unknown[] = [task.id, task.name, task.module];
+export function flatBatch({ task, depth, tasks }: Batch): FlatBatch {
+  const flat: unknown[] = [task.id, task.name, task.module, depth];
   for (const { slot, attempt, remainingMs, args } of tasks) flat.push(slot, attempt, remainingMs, 'plain' in args ? args.plain : args);
   return flat;
 }
@@ -77,7 +79,7 @@ export function batchOf(flat: FlatBatch): Batch {
     const [slot, attempt, remainingMs] = [flat[i], flat[i + 1], flat[i + 2]] as number[];
     tasks.push({ slot: slot!, attempt: attempt!, remainingMs: remainingMs!, args: sentOf(flat[i + 3]) });
   }
-  return { task: { id: id!, name: name!, module: module! }, tasks };
+  return { task: { id: id!, name: name!, module: module! }, depth: flat[3] as number, tasks };
 }
 
 export function flatReply({ worker, ms, waited, outcomes }: BatchReply): FlatReply {

@@ -13,6 +13,8 @@ export interface CheckedOptions {
   timeoutMs: number | undefined;
   signal: AbortSignal | undefined;
   cancelGraceMs: number;
+  /** Tasks that wait for it, each called by the one before; 0: no task called it. */
+  depth: number;
 }
 
 function bad(option: string, value: unknown, wanted: string): never {
@@ -29,7 +31,7 @@ const TASK: Readonly<Record<keyof TaskOptions, true>> = {
   cancelGraceMs: true,
 };
 
-export function checkTask(options: TaskOptions): CheckedOptions {
+export function checkTask(options: TaskOptions, depth = 0): CheckedOptions {
   checkKnown('task', options, TASK);
   const { isolation = 'thread', cpus = 1, maxRetries = 3, retryOn, timeoutMs, signal, cancelGraceMs = 1000 } = options;
   if (isolation !== 'thread' && isolation !== 'process') bad('isolation', isolation, "'thread' or 'process'");
@@ -40,5 +42,5 @@ export function checkTask(options: TaskOptions): CheckedOptions {
   if (timeoutMs !== undefined && !(timeoutMs >= 0 && timeoutMs < 2 ** 31)) bad('timeoutMs', timeoutMs, 'milliseconds from 0 to 2^31 - 1');
   if (signal !== undefined && !(signal instanceof AbortSignal)) bad('signal', signal, 'an AbortSignal');
   if (!(cancelGraceMs >= 0 && cancelGraceMs < 2 ** 31)) bad('cancelGraceMs', cancelGraceMs, 'milliseconds from 0 to 2^31 - 1');
-  return { isolation, cpus: Math.round(cpus * UNIT), maxRetries, retryOn, timeoutMs, signal, cancelGraceMs };
+  return { isolation, cpus: Math.round(cpus * UNIT), maxRetries, retryOn, timeoutMs, signal, cancelGraceMs, depth };
 }

@@ -6,6 +6,7 @@ import { RuntimeFailure } from '../api/errors.ts';
 import { Admission, UNIT } from './admission.ts';
 import type { Holder, TaskCall } from './call.ts';
 import { countSent, type SeenTask } from './seen.ts';
+import { WaitingCalls } from './waiting-calls.ts';
 
 /** Runs calls of one task under one lease; resolves when the lease is free. Settles the calls. */
 export interface Executor {
@@ -22,8 +23,7 @@ export class Scheduler implements Holder {
   readonly admission: Admission;
   readonly #threads: Executor;
   readonly #processes: Executor;
-  #queue: TaskCall[] = [];
-  #head = 0;
+  readonly #waiting = new WaitingCalls();
   #leases = 0;
   readonly #reservations = new Map<TaskCall, (over: () => void) => void>();
   /** Sent, and not settled as far as their executor knows: calls of one lease, and when they were sent. */
@@ -38,7 +38,7 @@ export class Scheduler implements Holder {
   }
 
   get waiting(): number {
-    return this.#queue.length - this.#head;
+    return this.#waiting.size;
   }
 
   submit(call: TaskCall): void {
@@ -52,7 +52,7 @@ export class Scheduler implements Holder {
       return;
     }
     call.holder = this;
-    this.#queue.push(call);
+    this.#waiting.push(call);
     this.pump();
   }
 
@@ -76,22 +76,8 @@ export class Scheduler implements Holder {
   /** Nothing to do: it is passed over when its turn comes. */
   abandoned(): void {}
 
-  #peek(): TaskCall | undefined {
-    while (this.#head < this.#queue.length && this.#queue[this.#head]!.over) this.#head++;
-    if (this.#head < this.#queue.length) {
-      if (this.#head >= 1024 && this.#head * 2 > this.#queue.length) {
-        this.#queue.splice(0, this.#head);
-        this.#head = 0;
-      }
-      return this.#queue[this.#head];
-    }
-    this.#queue = [];
-    this.#head = 0;
-    return undefined;
-  }
-
   pump(): void {
-    for (let call = this.#peek(); call !== undefined; call = this.#peek()) {
+    for (let call = this.#waiting.peek(); call !== undefined; call = this.#waiting.peek()) {
       const { cpus, isolation } = call.options;
       if (this.#leases >= MOST_LEASES || !this.admission.tryTake(cpus)) return;
       this.#leases++;
@@ -132,11 +118,11 @@ export class Scheduler implements Holder {
       expiresAt: call.terms.expiresAt,
     });
     for (const [calls, at] of this.#sent) for (const call of calls) if (!call.over) yield of(call, at);
-    for (let i = this.#head; i < this.#queue.length; i++) if (!this.#queue[i]!.over) yield of(this.#queue[i]!, 0);
+    for (const call of this.#waiting) if (!call.over) yield of(call, 0);
   }
 
   #one(): TaskCall[] {
-    return [this.#queue[this.#head++]!];
+    return [this.#waiting.take()];
   }
 
   #batch(first: TaskCall): TaskCall[] {
@@ -146,11 +132,12 @@ export class Scheduler implements Holder {
     const most = Math.max(1, Math.min(LARGEST_BATCH, Math.floor(BATCH_MS / mean), share));
     const calls = this.#one();
     while (calls.length < most) {
-      const next = this.#peek();
+      const next = this.#waiting.peek();
       if (
         next?.task !== task ||
         this.#reservations.has(next) ||
         next.options.cpus !== options.cpus ||
+        next.options.depth !== options.depth ||
         next.options.isolation !== options.isolation
       )
         break;

@@ -6,6 +6,7 @@ import { FAILED, RELEASED, Ref } from '../objects/index.ts';
 import { encodeAlone } from '../wire/index.ts';
 import { collectRefs, session } from '../worker/index.ts';
 import { TaskCall } from './call.ts';
+import { runningDepth } from './current.ts';
 import { type Task, taskOf } from './definition.ts';
 import type { Tasks } from './engine.ts';
 import { type DeskOptions, desk } from './nested.ts';
@@ -59,7 +60,7 @@ export function task<F extends TaskFunction>(definition: TaskDefinition<F>, opti
 function nested({ client, worker }: NonNullable<ReturnType<typeof desk>>, task: Task, options: TaskOptions, args: unknown[]): unknown {
   const { isolation, cpus, maxRetries, cancelGraceMs, timeoutMs, signal, retryOn } = options;
   const forDesk = Object.fromEntries(
-    Object.entries({ isolation, cpus, maxRetries, cancelGraceMs }).filter(([, value]) => value !== undefined),
+    Object.entries({ isolation, cpus, maxRetries, cancelGraceMs, depth: runningDepth() + 1 }).filter(([, value]) => value !== undefined),
   ) as DeskOptions;
   const { id, name, module } = task;
   const all = [worker, { id, name, module }, forDesk, ...args];

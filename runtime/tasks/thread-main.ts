@@ -88,10 +88,10 @@ function succeeded(value: unknown): Outcome {
 }
 
 /** A promise only if the task gave one. */
-function run(task: Task, sent: SentTask): Outcome | Promise<Outcome> {
+function run(task: Task, sent: SentTask, depth: number): Outcome | Promise<Outcome> {
   const { slot } = sent;
   const expiresAt = sent.remainingMs > 0 ? performance.now() + sent.remainingMs : 0;
-  const state = new RunningTask(task.name, sent.attempt, expiresAt, () => (Atomics.load(cells, slot) & CANCEL) !== 0);
+  const state = new RunningTask(task.name, sent.attempt, expiresAt, () => (Atomics.load(cells, slot) & CANCEL) !== 0, depth);
   running.set(slot, state);
   begin(state);
   const over = (): void => {
@@ -140,7 +140,7 @@ async function runBatch(batch: Batch): Promise<BatchReply> {
       outcomes.push(notBegun);
       continue;
     }
-    const outcome = run(task, sent);
+    const outcome = run(task, sent, batch.depth);
     if (outcome instanceof Promise) reply.waited = true;
     outcomes.push(outcome instanceof Promise ? await outcome : outcome);
   }

@@ -115,7 +115,9 @@ export class ThreadPool implements Executor {
       const tasks = sent.map(
         ({ call, slot }): SentTask => ({ slot, attempt: call.attempt, args: pack(call.args, kept), remainingMs: call.remainingMs }),
       );
-      const reply = replyOf((await pool.run(flatBatch({ task: { id, name, module }, tasks }), { signal: abort })) as FlatReply);
+      const reply = replyOf(
+        (await pool.run(flatBatch({ task: { id, name, module }, depth: calls[0]!.options.depth, tasks }), { signal: abort })) as FlatReply,
+      );
       for (const ref of kept.refs) this.#session.lend(ref, reply.worker);
       for (let i = 0; i < sent.length; i++) {
         sent[i]!.over();

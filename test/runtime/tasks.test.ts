@@ -157,6 +157,7 @@ t.test('admission: no more at once than there are processors', async (t) => {
 
 t.test('tasks that wait for tasks lend them their processors', async (t) => {
   t.equal(await task(tasks.sumTree)(4), 31);
+  t.equal(await task(tasks.sumTree)(7), 255, 'more than there may be threads: branch by branch');
 });
 
 t.test('wrong use', async (t) => {
