@@ -1,12 +1,13 @@
 // npm run test:sanitize: the native tests (test/kernels/*.native: one program a .cpp file, or one in all where main.cpp stands) with
-// AddressSanitizer and UndefinedBehaviorSanitizer. Operators, memory and os are compiled once for each instruction set, as the addon does, and kept in
-// build-sanitize/. Prints TAP, one test a program. Skips loudly where the compiler has no sanitizers.
+// AddressSanitizer and UndefinedBehaviorSanitizer; with --thread under ThreadSanitizer, those where threads meet. Operators, model, memory and os
+// are compiled once for each instruction set, as the addon does, and kept in build-sanitize/. Prints TAP, one test a program. Skips loudly where the compiler has no sanitizers.
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 
-const out = 'build-sanitize';
+const threads = process.argv.includes('--thread');
+const out = threads ? 'build-sanitize/thread' : 'build-sanitize';
 const cxx = process.env.CXX || 'g++';
 const common = [
   '-std=c++20',
@@ -19,7 +20,9 @@ const common = [
   '-Ikernels',
   '-DSINKFLEX_STRETCH',
 ];
-const sanitizers = ['-fsanitize=address,undefined', '-fno-sanitize-recover=all'];
+const sanitizers = threads ? ['-fsanitize=thread'] : ['-fsanitize=address,undefined', '-fno-sanitize-recover=all'];
+/** Under ThreadSanitizer: programs by name, with the suites of them that use several threads. Processes that share memory are beyond it. */
+const threaded = { 'model.native/engine': [], 'ops.native': ['attention'], 'memory.native/segment-basics': [] };
 // Both together make the unrolled scalar lanes eight times slower to compile than apart; the vector paths run the same code under both.
 const portableOnly = ['-fno-sanitize=undefined'];
 const isas =
@@ -71,7 +74,7 @@ if (probe.status !== 0 || spawnSync(path.join(out, 'probe')).status !== 0) {
   process.exit(0);
 }
 
-const only = process.argv[2] ?? '';
+const only = process.argv.slice(2).find((word) => !word.startsWith('--')) ?? '';
 const folders = readdirSync('test/kernels').filter((name) => name.endsWith('.native'));
 const programs = folders
   .map((folder) => ({
@@ -83,7 +86,7 @@ const programs = folders
       ? [{ name: folder, sources }]
       : sources.map((file) => ({ name: path.relative('test/kernels', file).replace(/\.cpp$/, ''), sources: [file] })),
   )
-  .filter(({ name }) => name.includes(only));
+  .filter(({ name }) => name.includes(only) && (!threads || name in threaded));
 const folderHeaders = folders.flatMap((folder) => list(path.join('test/kernels', folder), '.h'));
 const headers = newest([
   ...['.', 'ops', 'ops/dispatch', 'memory', 'os', 'model'].flatMap((f) => list(path.join('kernels', f), '.h')),
@@ -93,11 +96,11 @@ const headers = newest([
 const objects = [];
 const objectOf = (source, tag) => path.join(out, `${tag}-${source.replaceAll('/', '-')}.o`);
 const add = (source, tag, flags) => objects.push({ source, flags, object: objectOf(source, tag) });
-for (const folder of ['kernels/ops/dispatch', 'kernels/memory', 'kernels/os'])
+for (const folder of ['kernels/ops/dispatch', 'kernels/memory', 'kernels/os', 'kernels/model'])
   for (const source of list(folder, '.cpp')) add(source, 'base', []);
 for (const [isa, flags] of Object.entries(isas)) {
   for (const source of list('kernels/ops', '.cpp'))
-    add(source, isa.toLowerCase(), [`-DSFX_ISA_${isa}`, ...flags, ...(isa === 'PORTABLE' ? portableOnly : [])]);
+    add(source, isa.toLowerCase(), [`-DSFX_ISA_${isa}`, ...flags, ...(isa === 'PORTABLE' && !threads ? portableOnly : [])]);
 }
 const library = path.join(out, 'libkernels.a');
 const members = objects.map(({ object }) => object);
@@ -140,8 +143,13 @@ await each(programs, async ({ name, sources }) => {
   const linked = await execute(cxx, [...common, ...sanitizers, ...own, library, '-ldl', '-o', binary]);
   if (linked.status !== 0) return report(false, `${name} (does not link)`, 0, linked.output);
   const started = performance.now();
-  const env = { ...process.env, ASAN_OPTIONS: 'detect_leaks=1:abort_on_error=0', UBSAN_OPTIONS: 'print_stacktrace=1' };
-  const done = await execute(binary, [], { env, timeout: 1_200_000, killSignal: 'SIGKILL' });
+  const env = {
+    ...process.env,
+    ASAN_OPTIONS: 'detect_leaks=1:abort_on_error=0',
+    UBSAN_OPTIONS: 'print_stacktrace=1',
+    TSAN_OPTIONS: 'halt_on_error=1',
+  };
+  const done = await execute(binary, threads ? threaded[name] : [], { env, timeout: 1_200_000, killSignal: 'SIGKILL' });
   report(done.status === 0, name, (performance.now() - started) / 1000, done.output);
 });
 console.log(`1..${number}`);
