@@ -239,9 +239,12 @@ t.test('what neither owner nor janitor removed goes at the next start', { skip: 
   for (const folder of group.folders) mkdirSync(folder, { recursive: true });
   const slot = join(slots.folder, 'slot-4095');
   writeFileSync(slot, JSON.stringify({ pid: 1, startTime: 'another', boot: 'another', groups: group.folders }));
+  const own = join(slots.folder, 'sinkflex-sandbox-99999999-left');
+  mkdirSync(own);
   const provider = makeSandboxProvider('local');
   await (await provider.create()).close();
   await provider.close();
+  t.notOk(existsSync(own));
   t.same(
     group.folders.filter((f) => existsSync(f)),
     [],
