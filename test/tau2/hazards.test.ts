@@ -1,4 +1,6 @@
 /** What a port of tau2-bench gets wrong: each hazard that was met, and each fault of the original with and without its fix. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
 import { tau2 } from '../../actors/environment/index.ts';
@@ -392,6 +394,34 @@ t.test('reads never touch the state', skip, async (t) => {
     }
   }
   t.strictSame(domain.hashes(s.world), before);
+});
+
+t.test('tools are declared as the original declares them: names, order, arguments', skip, async (t) => {
+  const folder = join(dataFolder, 'tool_schemas');
+  if (!existsSync(folder)) return t.comment('no schemas to compare with');
+  for (const name of ['retail', 'airline', 'telecom', 'mock'] as const) {
+    const { domain } = tau2Data(dataFolder, name);
+    for (const [side, kit] of [
+      ['agent', domain.agent],
+      ['user', domain.user],
+    ] as const) {
+      const file = join(folder, `${name}_${side}.json`);
+      if (!kit || !existsSync(file)) continue;
+      const theirs = JSON.parse(readFileSync(file, 'utf8')) as { name: string; mutates_state: boolean; schema: Schema }[];
+      const ours = kit.schemas() as unknown as Schema[];
+      t.strictSame(
+        ours.map((schema) => shapeOf(schema, kit.kind(schema.function.name) === 'write')),
+        theirs.map((tool) => shapeOf(tool.schema, tool.mutates_state)),
+        `${name} ${side}`,
+      );
+    }
+  }
+  interface Schema {
+    function: { name: string; parameters: { properties?: Record<string, unknown>; required?: string[] } };
+  }
+  function shapeOf({ function: f }: Schema, writes: boolean) {
+    return { name: f.name, writes, arguments: Object.keys(f.parameters.properties ?? {}), required: f.parameters.required ?? [] };
+  }
 });
 
 t.test('TOML as the databases use it', async (t) => {

@@ -117,3 +117,12 @@ export function reservedArgument(args: Record<string, unknown>): PythonError | u
   }
   return undefined;
 }
+
+/** Tools in the order in which the original's prompts list them. */
+export function inOrder<W>(names: readonly string[], tools: readonly Tau2Tool<W>[]): Tau2Tool<W>[] {
+  return names.map((name) => {
+    const tool = tools.find((candidate) => candidate.name === name);
+    if (!tool) throw new Error(`there is no tool ${name}`);
+    return tool;
+  });
+}

@@ -74,7 +74,6 @@ const agent = new Toolkit<MockWorld>(
       parameters: z.object({}),
       run: (world: MockWorld) => list(user).write([...usersOf(world).values()], false),
     }),
-    transferTool<MockWorld>(),
     tau2Tool({
       name: 'update_task_status',
       kind: 'write',
@@ -90,6 +89,7 @@ const agent = new Toolkit<MockWorld>(
         return task.write(it, false);
       },
     }),
+    transferTool<MockWorld>(),
   ],
   {
     assert_number_of_tasks: (world, { user_id, expected_number }) =>

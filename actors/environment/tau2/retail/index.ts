@@ -3,15 +3,35 @@ import { calculateTool, transferTool } from '../common-tools.ts';
 import type { Domain } from '../domain.ts';
 import { validate } from '../python/shape.ts';
 import { baseTable, hashTables, patchTables, sameTables, snapshotTables } from '../table.ts';
-import { Toolkit } from '../toolkit.ts';
+import { inOrder, Toolkit } from '../toolkit.ts';
 import { database, order, product, user } from './data.ts';
 import { reads } from './reads.ts';
 import { RetailWorld } from './world.ts';
 import { writes } from './writes.ts';
 
-export const retailTools = new Toolkit<RetailWorld>('RetailTools', [
-  ...[calculateTool<RetailWorld>(), transferTool<RetailWorld>(), ...reads, ...writes].sort((a, b) => (a.name < b.name ? -1 : 1)),
-]);
+const ORDER = [
+  'calculate',
+  'cancel_pending_order',
+  'exchange_delivered_order_items',
+  'find_user_id_by_name_zip',
+  'find_user_id_by_email',
+  'get_order_details',
+  'get_product_details',
+  'get_item_details',
+  'get_user_details',
+  'list_all_product_types',
+  'modify_pending_order_address',
+  'modify_pending_order_items',
+  'modify_pending_order_payment',
+  'modify_user_address',
+  'return_delivered_order_items',
+  'transfer_to_human_agents',
+];
+
+export const retailTools = new Toolkit<RetailWorld>(
+  'RetailTools',
+  inOrder(ORDER, [calculateTool<RetailWorld>(), transferTool<RetailWorld>(), ...reads, ...writes]),
+);
 
 /** `db`: the content of db.json, read in order. */
 export function retail(db: unknown): Domain<RetailWorld> {
