@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SFX_BACKEND_VERSION 3
+#define SFX_BACKEND_VERSION 4
 
 typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
 
@@ -232,6 +232,8 @@ typedef struct sfx_backend {
   int32_t (*sum_squares)(sfx_stream*, const float* g, int64_t count, double* sum);
   int32_t (*adamw)(sfx_stream*, const float* p_in, const float* g, float* m, float* v, int64_t count,
                    const sfx_adamw_options*, float* p_out);
+  // x[i] *= factor
+  int32_t (*scale)(sfx_stream*, float* x, int64_t count, float factor);
 
   // For measurements: `steps` turns of independent fma chains in registers on the caller; the operations done (an fma
   // is two).

@@ -12,7 +12,7 @@ export function readModelConfig(dir: string): ModelConfig {
   return parseModelConfig(readJson(join(dir, 'config.json')));
 }
 
-function readJson(path: string): unknown {
+export function readJson(path: string): unknown {
   let text: string;
   try {
     text = readFileSync(path, 'utf8');
@@ -65,8 +65,8 @@ export class Checkpoint {
   }
 
   /** Missing, left-over, repeated and misshapen tensors are SINKFLEX_CHECKPOINT_TENSOR errors that name them. Reads no data. */
-  static open(dir: string, wanted: readonly LayoutTensor[]): Checkpoint {
-    const files = weightFiles(dir);
+  static open(dir: string, wanted: readonly LayoutTensor[], file?: string): Checkpoint {
+    const files = file === undefined ? weightFiles(dir) : [new SafetensorsFile(join(dir, file))];
     try {
       return new Checkpoint(files, locate(files, wanted, dir));
     } catch (e) {

@@ -135,7 +135,9 @@ interface NativeEngine {
   dispose(): Promise<void>;
 }
 
-const native = addon as unknown as { Engine: new (segment: object, config: object, layout: object, options: object) => NativeEngine };
+const native = addon as unknown as {
+  Engine: new (segment: object, config: object, layout: object, options: object, base?: object) => NativeEngine;
+};
 
 interface OpenSequence {
   slot: number;
@@ -172,16 +174,22 @@ export class Engine {
     this.maxSequenceTokens = maxSequenceTokens;
     this.#native = callNative(
       () =>
-        new native.Engine(o.store.segment.handle, { ...toNative(o.store.config), prefix: o.attentionPrefix ?? 0 }, o.store.layout, {
-          threads,
-          maxSequences,
-          maxSequenceTokens,
-          maxNumBatchedTokens: o.maxNumBatchedTokens ?? maxSequences + 256,
-          cacheTokens: o.cacheTokens ?? maxSequences * Math.ceil(maxSequenceTokens / 64) * 64,
-          prefixCaching,
-          recordExperts: o.recordExperts ?? false,
-          cacheOnUpdate,
-        }),
+        new native.Engine(
+          o.store.segment.handle,
+          { ...toNative(o.store.config, o.store.adapter?.config), prefix: o.attentionPrefix ?? 0 },
+          o.store.layout,
+          {
+            threads,
+            maxSequences,
+            maxSequenceTokens,
+            maxNumBatchedTokens: o.maxNumBatchedTokens ?? maxSequences + 256,
+            cacheTokens: o.cacheTokens ?? maxSequences * Math.ceil(maxSequenceTokens / 64) * 64,
+            prefixCaching,
+            recordExperts: o.recordExperts ?? false,
+            cacheOnUpdate,
+          },
+          o.store.adapter === undefined ? undefined : { segment: o.store.adapter.base.segment.handle, layout: o.store.adapter.base.layout },
+        ),
     );
     for (let slot = maxSequences - 1; slot >= 0; slot--) this.#free.push(slot);
   }

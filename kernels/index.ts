@@ -20,6 +20,7 @@ export { readModelConfig } from './checkpoint.ts';
 export { Engine, type EngineStats, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';
 export type { CacheOnUpdate, DrawnToken, EngineOptions, GenerateRequest, GenerateResult } from './generation.ts';
 export * from './host.ts';
+export { adapterConfigJson, type LoraConfig, type LoraModule, loraModules, parseLora } from './lora.ts';
 export { type LinearMeasurement, measureFmaPeak, measureLinear } from './measure.ts';
 export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';
 export { type Pin, type SegmentAddress, type SegmentOptions, type Version, VersionedSegment, type Writing } from './segment.ts';

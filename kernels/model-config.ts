@@ -328,7 +328,7 @@ function slidingKeys(config: ModelConfig): Json {
 }
 
 /** What the native engine takes: numbers only, every default filled in. */
-export function toNative(config: ModelConfig): Json {
+export function toNative(config: ModelConfig, lora?: { r: number; lora_alpha: number }): Json {
   const scaling = config.rope_scaling;
   const yarn: Partial<YarnScaling> = scaling?.rope_type === 'yarn' ? scaling : {};
   const llama3: Partial<Llama3Scaling> = scaling?.rope_type === 'llama3' ? scaling : {};
@@ -346,6 +346,8 @@ export function toNative(config: ModelConfig): Json {
     topK: config.num_experts_per_tok,
     eps: config.rms_norm_eps,
     swigluLimit: config.swiglu_limit ?? 0,
+    loraRank: lora?.r ?? 0,
+    loraScale: lora === undefined ? 1 : lora.lora_alpha / lora.r,
     tied: config.tie_word_embeddings,
     ...biases(config),
     sinks: config.model_type === 'gpt_oss',

@@ -26,11 +26,16 @@ function fillNormal(data: Float32Array, from: number, to: number, deviation: num
 export function initialiseTensor(
   name: string,
   data: Float32Array,
-  o: { seed: number; stream: number; config: ModelConfig },
+  o: { seed: number; stream: number; config: ModelConfig; rank?: number | undefined },
   from = 0,
   to = data.length,
 ): void {
-  if (name.endsWith('norm.weight')) {
+  if (name.endsWith('.lora_B.weight')) {
+    data.fill(0, from, to); // the adapter begins as nothing
+  } else if (name.endsWith('.lora_A.weight')) {
+    // The variance of PEFT's uniform in +-1/sqrt(in).
+    fillNormal(data, from, to, Math.sqrt((o.rank ?? 1) / (3 * data.length)), o.seed, o.stream);
+  } else if (name.endsWith('norm.weight')) {
     data.fill(1, from, to);
   } else if (/(\.bias|_bias|\.sinks)$/.test(name)) {
     data.fill(0, from, to);

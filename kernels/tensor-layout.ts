@@ -1,4 +1,5 @@
 // Which tensors a model has and where they lie in a slot: the slot is a valid safetensors image, so a checkpoint is a slot written to disk.
+import { type LoraConfig, loraTensors } from './lora.ts';
 import { biases, type ModelConfig } from './model-config.ts';
 import { encodeHeader } from './safetensors.ts';
 
@@ -72,8 +73,14 @@ function shapes(c: ModelConfig): [name: string, shape: number[], decay: boolean]
 }
 
 /** safetensors allows no gaps between tensors, so those whose size keeps the next one 64-byte aligned come first. */
-export function tensorLayout(config: ModelConfig): TensorLayout {
-  const all = shapes(config).map(([name, shape, decay]) => ({ name, shape, decay, offset: 0, count: shape.reduce((a, b) => a * b, 1) }));
+export function tensorLayout(config: ModelConfig, adapter?: LoraConfig): TensorLayout {
+  const all = (adapter === undefined ? shapes(config) : loraTensors(config, adapter)).map(([name, shape, decay]) => ({
+    name,
+    shape,
+    decay,
+    offset: 0,
+    count: shape.reduce((a, b) => a * b, 1),
+  }));
   const tensors = [...all.filter((t) => t.count % 16 === 0), ...all.filter((t) => t.count % 16 !== 0)];
   let offset = 0;
   for (const t of tensors) {

@@ -3,8 +3,9 @@
 import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { Checkpoint, readModelConfig } from './checkpoint.ts';
+import { Checkpoint, readJson, readModelConfig } from './checkpoint.ts';
 import { callNative, SinkflexError } from './errors.ts';
+import { adapterConfigJson, addLowRank, baseTensorOf, type LoraConfig, parseLora, readLora } from './lora.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
 import { addon } from './native.ts';
 import { initialiseTensor } from './random-weights.ts';
@@ -15,6 +16,8 @@ import { type LayoutTensor, type TensorLayout, tensorLayout } from './tensor-lay
 export interface StoreAddress {
   segment: SegmentAddress;
   config: ModelConfig;
+  /** The store holds adapters only; the base is read from its own store. */
+  adapter?: { config: LoraConfig; base: StoreAddress };
 }
 
 export interface TensorView {
@@ -37,8 +40,16 @@ export class WeightStore {
   readonly layout: TensorLayout;
   /** The segment below, for the engine and for measurements. */
   readonly segment: VersionedSegment;
+  /** Present in a store of LoRA adapters: its slots hold nothing else, and engines compute with the frozen base below. */
+  readonly adapter: { config: LoraConfig; base: WeightStore } | undefined;
 
-  private constructor(config: ModelConfig, segment: VersionedSegment, layout: TensorLayout) {
+  private constructor(
+    config: ModelConfig,
+    segment: VersionedSegment,
+    layout: TensorLayout,
+    adapter?: { config: LoraConfig; base: WeightStore },
+  ) {
+    this.adapter = adapter;
     this.config = config;
     this.layout = layout;
     this.segment = segment;
@@ -50,6 +61,23 @@ export class WeightStore {
     return new WeightStore(checked, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout);
   }
 
+  /**
+   * A store of LoRA adapters over `base`, whose current version must stay as it is: publishing moves the adapters only. Checkpoints are PEFT
+   * folders (adapter_config.json, adapter_model.safetensors); `saveMerged` writes the whole model.
+   * @example
+   * const store = WeightStore.createAdapter(base, { r: 16, lora_alpha: 32, target_modules: 'all-linear' });
+   * store.initialise(1);
+   */
+  static createAdapter(
+    base: WeightStore,
+    lora: { r: number; lora_alpha: number; target_modules: readonly string[] | string },
+    o: { slots?: number; maxSlots?: number; readers?: number } = {},
+  ): WeightStore {
+    const config = parseLora(lora, base.config);
+    const layout = tensorLayout(base.config, config);
+    return new WeightStore(base.config, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout, { config, base });
+  }
+
   /** Bytes of one image of this configuration: of a slot, and of model.safetensors in float32. Takes no memory. */
   static imageBytes(config: ModelConfig): number {
     return tensorLayout(config).totalBytes;
@@ -57,7 +85,8 @@ export class WeightStore {
 
   static open(address: StoreAddress): WeightStore {
     const config = parseModelConfig(address.config);
-    const layout = tensorLayout(config);
+    const base = address.adapter === undefined ? undefined : WeightStore.open(address.adapter.base);
+    const layout = tensorLayout(config, address.adapter?.config);
     const segment = VersionedSegment.open(address.segment);
     if (segment.slotBytes < layout.totalBytes) {
       segment.close();
@@ -66,11 +95,16 @@ export class WeightStore {
         `the store's slots hold ${segment.slotBytes} bytes, an image of this configuration has ${layout.totalBytes}`,
       );
     }
-    return new WeightStore(config, segment, layout);
+    const adapter = base === undefined ? undefined : { config: address.adapter!.config, base };
+    return new WeightStore(config, segment, layout, adapter);
   }
 
   get address(): StoreAddress {
-    return { segment: this.segment.address, config: this.config };
+    return {
+      segment: this.segment.address,
+      config: this.config,
+      ...(this.adapter === undefined ? {} : { adapter: { config: this.adapter.config, base: this.adapter.base.address } }),
+    };
   }
 
   current(): Version | undefined {
@@ -89,7 +123,8 @@ export class WeightStore {
   initialise(seed: number, lineage = 0): void {
     checkSeed(seed);
     this.#write({ lineage, version: 0 }, (view) => {
-      for (const [i, t] of this.layout.tensors.entries()) initialiseTensor(t.name, view(t), { seed, stream: i, config: this.config });
+      for (const [i, t] of this.layout.tensors.entries())
+        initialiseTensor(t.name, view(t), { seed, stream: i, config: this.config, rank: this.adapter?.config.r });
     });
   }
 
@@ -105,7 +140,13 @@ export class WeightStore {
       for (const [stream, t] of this.layout.tensors.entries()) {
         const data = new Float32Array(slot.buffer, at + t.offset, t.count);
         for (let from = 0; from < t.count; from += INITIALISED_AT_ONCE) {
-          initialiseTensor(t.name, data, { seed, stream, config: this.config }, from, Math.min(t.count, from + INITIALISED_AT_ONCE));
+          initialiseTensor(
+            t.name,
+            data,
+            { seed, stream, config: this.config, rank: this.adapter?.config.r },
+            from,
+            Math.min(t.count, from + INITIALISED_AT_ONCE),
+          );
           await nextTurn();
           o.signal?.throwIfAborted();
         }
@@ -122,6 +163,10 @@ export class WeightStore {
    * publishes it, by default as the next version. The folder's configuration must be the store's.
    */
   loadFolder(dir: string, v?: { lineage: number; version: number }): void {
+    if (this.adapter !== undefined) {
+      this.#loadAdapter(dir, v);
+      return;
+    }
     const config = readModelConfig(dir);
     for (const key of new Set([...Object.keys(config), ...Object.keys(this.config)]) as Set<keyof ModelConfig>) {
       if (harmlessKeys.has(key) || JSON.stringify(config[key]) === JSON.stringify(this.config[key])) continue;
@@ -142,12 +187,65 @@ export class WeightStore {
     }
   }
 
-  /** Writes config.json and model.safetensors; transformers opens the folder. Files appear whole and synced. */
+  #loadAdapter(dir: string, v?: { lineage: number; version: number }): void {
+    const { config } = this.adapter!;
+    const stored = readLora(readJson(join(dir, 'adapter_config.json')), this.config);
+    if (JSON.stringify(stored) !== JSON.stringify(config))
+      throw new SinkflexError(
+        'SINKFLEX_STORE_MISMATCH',
+        `${join(dir, 'adapter_config.json')} has ${JSON.stringify(stored)}, the store was created with ${JSON.stringify(config)}`,
+      );
+    const checkpoint = Checkpoint.open(dir, this.layout.tensors, 'adapter_model.safetensors');
+    try {
+      const now = this.current();
+      this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (view) => {
+        for (const t of this.layout.tensors) checkpoint.read(t, view(t));
+      });
+    } finally {
+      checkpoint.close();
+    }
+  }
+
+  /** The whole model with the adapters merged into the base, as a Hugging Face folder. In a store without adapters: saveFolder. */
+  saveMerged(dir: string): void {
+    if (this.adapter === undefined) {
+      this.saveFolder(dir);
+      return;
+    }
+    const { config, base } = this.adapter;
+    const [pin, under] = [this.pin(), base.pin()];
+    try {
+      const image = under.data.slice(0, base.layout.totalBytes);
+      const adapters = this.tensors(pin);
+      for (const [name, a] of adapters) {
+        if (!name.endsWith('.lora_A.weight')) continue;
+        const target = base.layout.tensors.find((t) => t.name === baseTensorOf(name))!;
+        const weight = new Float32Array(image.buffer, base.layout.dataStart + target.offset, target.count);
+        addLowRank(weight, a.data, adapters.get(name.replace('.lora_A.', '.lora_B.'))!.data, config.r, config.lora_alpha / config.r);
+      }
+      mkdirSync(dir, { recursive: true });
+      writeWhole(dir, 'model.safetensors', image);
+      writeWhole(dir, 'config.json', new TextEncoder().encode(`${JSON.stringify(toHuggingFace(this.config), null, 2)}\n`));
+    } finally {
+      pin.release();
+      under.release();
+    }
+  }
+
+  /**
+   * Writes config.json and model.safetensors; transformers opens the folder. A store of adapters writes what PEFT opens instead. Files appear
+   * whole and synced.
+   */
   saveFolder(dir: string, pin?: Pin): void {
     const held = pin ?? this.pin();
     try {
       mkdirSync(dir, { recursive: true });
-      writeWhole(dir, 'model.safetensors', held.data.subarray(0, this.layout.totalBytes));
+      const image = held.data.subarray(0, this.layout.totalBytes);
+      if (this.adapter !== undefined) {
+        const json = adapterConfigJson(this.adapter.config, null);
+        writeWhole(dir, 'adapter_model.safetensors', image);
+        writeWhole(dir, 'adapter_config.json', new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`));
+      } else writeWhole(dir, 'model.safetensors', image);
       writeWhole(dir, 'config.json', new TextEncoder().encode(`${JSON.stringify(toHuggingFace(this.config), null, 2)}\n`));
     } finally {
       if (!pin) held.release();
@@ -165,6 +263,7 @@ export class WeightStore {
 
   close(): void {
     this.segment.close();
+    this.adapter?.base.close();
   }
 
   #write(v: { lineage: number; version: number }, fill: (view: (t: LayoutTensor) => Float32Array) => void): void {

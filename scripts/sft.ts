@@ -40,6 +40,13 @@ export function sftCommand(): Command {
     .addOption(new Option('--truncation <how>', 'what is done with longer ones').choices(['error', 'right', 'drop']).default('error'))
     .option('--micro-batch-tokens <n>', 'tokens of one pass forward and backward', wholeNumber(1), 4096)
     .option('--gradient-checkpointing', 'keep only the inputs of the layers: less memory, about a third more work, the same bits')
+    .option('--lora-rank <n>', 'learn LoRA adapters of this rank over the frozen model; 0: all weights', wholeNumber(0), 0)
+    .option('--lora-alpha <number>', 'the adapters are scaled by alpha / rank', between(0, 1e6), 16)
+    .option(
+      '--target-modules <names...>',
+      'layers with adapters: all-linear, or some of q_proj k_proj v_proj o_proj gate_proj up_proj down_proj',
+      ['all-linear'],
+    )
     .option('--save-steps <n>', 'steps between checkpoints; 0: the last only', wholeNumber(0), 0)
     .option('--val-steps <n>', 'steps between validations; 0: at the end of each epoch', wholeNumber(0), 0)
     .option('--seed <n>', 'of the order of the examples', wholeNumber(0), 1)

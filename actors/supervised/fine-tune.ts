@@ -4,7 +4,7 @@
  */
 import { cpSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { Engine, readModelConfig, WeightStore } from '../../kernels/index.ts';
+import { Engine, parseLora, readModelConfig, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import { ChatTemplate, readGenerationConfig, stopIdsOf, Tokenizer } from '../language/index.ts';
 import { openMetrics } from '../pipeline/metrics.ts';
@@ -52,6 +52,11 @@ export interface FineTuneOptions {
   microBatchTokens: number;
   /** Activation checkpointing. */
   gradientCheckpointing?: boolean;
+  /** Learn LoRA adapters of this rank over the frozen model; 0 or absent: all weights. */
+  loraRank?: number;
+  loraAlpha?: number;
+  /** PEFT's names, or all-linear. */
+  targetModules?: readonly string[];
   /** Steps between checkpoints; 0: none but the last. */
   saveSteps: number;
   /** Steps between validations; 0: at the end of each epoch. */
@@ -116,7 +121,14 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   mkdirSync(checkpoints, { recursive: true });
   sweepCheckpoints(checkpoints);
 
-  const store = WeightStore.create(config, { slots: 2 });
+  const rank = o.loraRank ?? 0;
+  let store: WeightStore;
+  if (rank > 0) {
+    const lora = parseLora({ r: rank, lora_alpha: o.loraAlpha ?? 16, target_modules: o.targetModules ?? 'all-linear' }, config);
+    const base = WeightStore.create(config, { slots: 1 });
+    base.loadFolder(o.model, { lineage: 0, version: 0 });
+    store = WeightStore.createAdapter(base, lora, { slots: 2 });
+  } else store = WeightStore.create(config, { slots: 2 });
   const engine = new Engine({ store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64 });
   const metrics = openMetrics(o.output);
   const run = new Run(o, { store, engine, sequences, val, metrics });
@@ -124,7 +136,8 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
     if (last === undefined) {
       // Also a run that was stopped before its first checkpoint: it begins again, and so does its record.
       metrics.clear();
-      store.loadFolder(o.model, { lineage: 0, version: 0 });
+      if (rank > 0) store.initialise(o.seed);
+      else store.loadFolder(o.model, { lineage: 0, version: 0 });
     } else await run.restore(last, { steps, examples: sequences.length });
     o.onProgress?.({ kind: 'begin', phase: 'fine-tuning', total: steps });
     if (run.step === 0) await run.validate();
@@ -143,7 +156,8 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
       if (run.step === steps || (o.saveSteps > 0 && run.step % o.saveSteps === 0)) await run.save(checkpoints);
     }
     const model = join(o.output, 'model');
-    store.saveFolder(model);
+    store.saveMerged(model);
+    if (rank > 0) store.saveFolder(join(o.output, 'adapter'));
     for (const name of readdirSync(o.model)) if (carried.test(name)) cpSync(join(o.model, name), join(model, name));
     o.onProgress?.({ kind: 'end', phase: 'fine-tuning', seconds: (performance.now() - started) / 1000, numbers: { loss: run.loss } });
     return {

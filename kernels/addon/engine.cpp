@@ -33,6 +33,8 @@ Config read_config(const Napi::Object& o) {
   c.mlp_bias = boolean_of(o.Get("mlpBias"), "config.mlpBias");
   c.sinks = boolean_of(o.Get("sinks"), "config.sinks");
   c.qk_norm = boolean_of(o.Get("qkNorm"), "config.qkNorm");
+  c.lora_rank = config_integer(o, "loraRank", 0, 4096);
+  c.lora_scale = static_cast<float>(number_of(o.Get("loraScale"), "config.loraScale"));
   const auto windows = doubles_of(o.Get("windows"), "config.windows");
   for (size_t i = 0; i < windows.size; ++i) c.window.push_back(static_cast<int64_t>(windows.data[i]));
   if (static_cast<int64_t>(c.window.size()) != c.layers) throw bad_argument("config.windows", "one number a layer");
@@ -128,10 +130,28 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
     segment_ = UnwrapSegment(info[0]);
     config_ = read_config(object_of(info[1], "config"));
     const Napi::Object layout = object_of(info[2], "layout");
-    parameters_ = std::make_shared<const Parameters>(
-        config_, read_tensors(layout.Get("tensors")),
-        integer_of(layout.Get("dataStart"), "layout.dataStart", 0, int64_t{1} << 40),
-        integer_of(layout.Get("dataBytes"), "layout.dataBytes", 0, int64_t{1} << 52));
+    auto start_of = [](const Napi::Object& of) {
+      return integer_of(of.Get("dataStart"), "layout.dataStart", 0, int64_t{1} << 40);
+    };
+    auto bytes_in = [](const Napi::Object& of) {
+      return integer_of(of.Get("dataBytes"), "layout.dataBytes", 0, int64_t{1} << 52);
+    };
+    if (info[4].IsUndefined()) {
+      parameters_ = std::make_shared<const Parameters>(config_, read_tensors(layout.Get("tensors")), start_of(layout),
+                                                       bytes_in(layout));
+    } else {
+      const Napi::Object base = object_of(info[4], "base"), under = object_of(base.Get("layout"), "base.layout");
+      const auto segment = UnwrapSegment(base.Get("segment"));
+      auto whole = std::make_shared<const Parameters>(config_, read_tensors(under.Get("tensors")), start_of(under),
+                                                      bytes_in(under));
+      if (static_cast<uint64_t>(whole->data_start() + whole->data_bytes()) > segment->slot_bytes())
+        throw Error("SINKFLEX_STORE_MISMATCH", "the slots of the base are smaller than the model's image");
+      Version version;
+      base_.emplace(segment);
+      const uint8_t* slot = base_->pin(&version);
+      parameters_ = std::make_shared<const Parameters>(config_, read_tensors(layout.Get("tensors")), start_of(layout),
+                                                       bytes_in(layout), whole, slot + whole->data_start());
+    }
     if (static_cast<uint64_t>(parameters_->data_start() + parameters_->data_bytes()) > segment_->slot_bytes())
       throw Error("SINKFLEX_STORE_MISMATCH", "the store's slots hold " + std::to_string(segment_->slot_bytes()) +
                                                  " bytes, the model's image needs " +

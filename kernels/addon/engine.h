@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -81,6 +82,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   Config config_;
   std::shared_ptr<const Parameters> parameters_;
   std::shared_ptr<VersionedSegment> segment_;
+  std::optional<VersionedSegment::Reader> base_;  // the frozen base under adapters, pinned as long as the engine lives
   int32_t threads_ = 1;
   SchedulerOptions scheduler_options_;
 

@@ -31,6 +31,8 @@ struct Config {
   std::vector<int64_t> window;  // for each layer; < 0: full. Hugging Face's sliding_window W is W - 1 here
   int64_t prefix = 0;           // positions of every sequence that windows always show
   RopeOptions rope;
+  int64_t lora_rank = 0;  // 0: no adapters
+  float lora_scale = 1;   // alpha / rank
 
   int64_t query_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }

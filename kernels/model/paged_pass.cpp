@@ -16,6 +16,8 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
       max_rows_(max_rows),
       max_pages_((max_tokens + kPageTokens - 1) / kPageTokens),
       pages_(pages),
+      adapters_{nullptr, nullptr, c.lora_scale},
+      linear_(backend, stream, adapters_),
       options_(static_cast<size_t>(max_rows)) {
   const int64_t n = max_rows, half = c.head_dim / 2;
   arena_.plan(backend, [&](Arena& a) {
@@ -33,6 +35,7 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
     k_ = a.take<float>(n * c.kv_width());
     v_ = a.take<float>(n * c.kv_width());
     attention_ = a.take<float>(n * c.query_width());
+    adapters_.low = a.take<float>(n * c.lora_rank);
     q_raw_ = c.qk_norm ? a.take<float>(n * c.query_width()) : q_;
     k_raw_ = c.qk_norm ? a.take<float>(n * c.kv_width()) : k_;
     gate_ = a.take<float>(c.dense() ? n * c.intermediate : 0);
@@ -103,9 +106,9 @@ void PagedPass::run(const Weights& weights) {
   for (int64_t l = 0; l < c.layers; ++l) {
     const LayerWeights& w = weights.layers[static_cast<size_t>(l)];
     CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, rstd_);
-    CALL(linear_forward, &normed, &w.q, optional(w.q_bias), 0, &q);
-    CALL(linear_forward, &normed, &w.k, optional(w.k_bias), 0, &k);
-    CALL(linear_forward, &normed, &w.v, optional(w.v_bias), 0, &v);
+    linear_.forward(&normed, w.q, w.q_bias, w.q_lora, 0, &q);
+    linear_.forward(&normed, w.k, w.k_bias, w.k_lora, 0, &k);
+    linear_.forward(&normed, w.v, w.v_bias, w.v_lora, 0, &v);
     if (c.qk_norm) {
       sfx_tensor q_rows = view(q_, {n * c.heads, c.head_dim}), k_rows = view(k_, {n * c.kv_heads, c.head_dim});
       sfx_tensor q_in = view(q_raw_, {n * c.heads, c.head_dim}), k_in = view(k_raw_, {n * c.kv_heads, c.head_dim});
@@ -120,7 +123,7 @@ void PagedPass::run(const Weights& weights) {
                                1.0f / std::sqrt(static_cast<float>(c.head_dim))};
     CALL(kv_write, &kh, &vh, &paged);
     CALL(attention_paged, &qh, static_cast<const float*>(w.sinks.data), &paged, &m, &oh);
-    CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &x);
+    linear_.forward(&o, w.o, w.o_bias, w.o_lora, 1, &x);
 
     CALL(rms_norm_forward, &x, &w.post_norm, c.eps, &normed, rstd_);
     mlp(l, w, &normed, &x);
@@ -143,10 +146,10 @@ void PagedPass::mlp(int64_t layer, const LayerWeights& w, const sfx_tensor* norm
   if (c.dense()) {
     sfx_tensor gate = view(gate_, {rows_, c.intermediate}), up = view(up_, {rows_, c.intermediate}),
                act = view(act_, {rows_, c.intermediate});
-    CALL(linear_forward, normed, &w.gate, optional(w.gate_bias), 0, &gate);
-    CALL(linear_forward, normed, &w.up, optional(w.up_bias), 0, &up);
+    linear_.forward(normed, w.gate, w.gate_bias, w.gate_lora, 0, &gate);
+    linear_.forward(normed, w.up, w.up_bias, w.up_lora, 0, &up);
     CALL(swiglu_forward, &gate, &up, &act);
-    CALL(linear_forward, &act, &w.down, optional(w.down_bias), 1, x);
+    linear_.forward(&act, w.down, w.down_bias, w.down_lora, 1, x);
     return;
   }
   const int32_t top_k = static_cast<int32_t>(c.top_k);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "adapted_linear.h"
 #include "page_cache.h"
 #include "parameters.h"
 
@@ -64,6 +65,8 @@ class PagedPass {
   sfx_stream* stream_;
   Config config_;
   int64_t max_rows_, max_pages_, pages_, rows_ = 0, draws_ = 0;
+  AdapterScratch adapters_;
+  AdaptedLinear linear_;
   Arena arena_;
   Block cache_, tables_;
   sfx_tensor cosine_{}, sine_{};

@@ -17,14 +17,18 @@ void reset_float_environment() {
 #endif
 }
 
-Parameters::Parameters(const Config& c, std::vector<TensorSpec> tensors, int64_t data_start, int64_t data_bytes)
-    : tensors_(std::move(tensors)), data_start_(data_start), data_bytes_(data_bytes) {
+void Parameters::check_bounds() const {
   for (const TensorSpec& t : tensors_) {
     const int64_t count = t.count();
     if (t.offset < 0 || t.offset % 4 != 0 || count < 0 || count > (std::numeric_limits<int64_t>::max() >> 4) ||
         t.offset + count * 4 > data_bytes_)
       throw Error("SINKFLEX_INTERNAL", "tensor " + t.name + " lies outside the data section");
   }
+}
+
+Parameters::Parameters(const Config& c, std::vector<TensorSpec> tensors, int64_t data_start, int64_t data_bytes)
+    : tensors_(std::move(tensors)), data_start_(data_start), data_bytes_(data_bytes) {
+  check_bounds();
   embed_ = find("model.embed_tokens.weight", {c.vocab, c.hidden});
   norm_ = find("model.norm.weight", {c.hidden});
   head_ = c.tied ? embed_ : find("lm_head.weight", {c.vocab, c.hidden});
@@ -68,6 +72,50 @@ Parameters::Parameters(const Config& c, std::vector<TensorSpec> tensors, int64_t
   }
 }
 
+Parameters::Parameters(const Config& c, std::vector<TensorSpec> tensors, int64_t data_start, int64_t data_bytes,
+                       std::shared_ptr<const Parameters> base, const void* base_data)
+    : tensors_(std::move(tensors)),
+      data_start_(data_start),
+      data_bytes_(data_bytes),
+      base_(std::move(base)),
+      base_data_(base_data) {
+  check_bounds();
+  size_t found = 0;
+  for (int64_t l = 0; l < c.layers; ++l) {
+    // PEFT's names: those of the model inside its two wrappers.
+    const std::string p = "base_model.model.model.layers." + std::to_string(l) + ".", a = p + "self_attn.",
+                      m = p + "mlp.";
+    const int64_t Q = c.query_width(), K = c.kv_width(), h = c.hidden, I = c.intermediate, r = c.lora_rank;
+    std::vector<AdapterEntry> entries;
+    auto add = [&](Adapter LayerWeights::* member, const std::string& module, int64_t out, int64_t in) {
+      const int ia = find_optional(module + ".lora_A.weight", {r, in});
+      const int ib = find_optional(module + ".lora_B.weight", {out, r});
+      if ((ia < 0) != (ib < 0)) throw Error("SINKFLEX_INTERNAL", "the adapter of " + module + " is half");
+      if (ia < 0) return;
+      entries.push_back({member, ia, ib});
+      found += 2;
+    };
+    using W = LayerWeights;
+    add(&W::q_lora, a + "q_proj", Q, h);
+    add(&W::k_lora, a + "k_proj", K, h);
+    add(&W::v_lora, a + "v_proj", K, h);
+    add(&W::o_lora, a + "o_proj", h, Q);
+    if (c.dense()) {
+      add(&W::gate_lora, m + "gate_proj", I, h);
+      add(&W::up_lora, m + "up_proj", I, h);
+      add(&W::down_lora, m + "down_proj", h, I);
+    }
+    adapters_.push_back(std::move(entries));
+  }
+  if (found != tensors_.size()) throw Error("SINKFLEX_INTERNAL", "an adapter belongs to no layer of the model");
+}
+
+int Parameters::find_optional(const std::string& name, std::vector<int64_t> shape) {
+  for (const TensorSpec& t : tensors_)
+    if (t.name == name) return find(name, std::move(shape));
+  return -1;
+}
+
 int Parameters::find(const std::string& name, std::vector<int64_t> shape) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (tensors_[i].name != name) continue;
@@ -91,7 +139,24 @@ sfx_tensor Parameters::at(const void* data, int index) const {
   }
 }
 
+void Parameters::bind_adapters(const void* data, Weights* w) const {
+  for (size_t l = 0; l < adapters_.size(); ++l)
+    for (const AdapterEntry& entry : adapters_[l]) w->layers[l].*entry.member = {at(data, entry.a), at(data, entry.b)};
+}
+
+void Parameters::bind_gradients(const void* data, Weights* w) const {
+  if (!base_) return bind(data, w);
+  *w = Weights{};
+  w->layers.resize(adapters_.size());
+  bind_adapters(data, w);
+}
+
 void Parameters::bind(const void* data, Weights* w) const {
+  if (base_) {
+    base_->bind(base_data_, w);
+    bind_adapters(data, w);
+    return;
+  }
   w->embed = at(data, embed_);
   w->norm = at(data, norm_);
   w->head = at(data, head_);

@@ -4,6 +4,7 @@
 #define SINKFLEX_MODEL_PARAMETERS_H
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,16 @@ struct TensorSpec {
   }
 };
 
+// LoRA: a [rank, in], b [out, rank]. No data: the layer has none.
+struct Adapter {
+  sfx_tensor a, b;
+};
+
 struct LayerWeights {
   sfx_tensor input_norm, q, q_bias, k, k_bias, v, v_bias, o, o_bias, sinks, q_norm, k_norm;
   sfx_tensor post_norm, router, router_bias, gate_up, gate_up_bias, down, down_bias;
   sfx_tensor gate, gate_bias, up, up_bias;  // of a dense layer, with down [h, I]
+  Adapter q_lora, k_lora, v_lora, o_lora, gate_lora, up_lora, down_lora;
 };
 
 // Views over one base address. A tensor that the model lacks has data == nullptr.
@@ -44,6 +51,12 @@ class Parameters {
   // data_start: bytes before the data section of a slot; data_bytes: the section's length.
   Parameters(const Config& config, std::vector<TensorSpec> tensors, int64_t data_start, int64_t data_bytes);
 
+  // Adapters over a frozen base: `tensors` are the adapters' alone, and slots hold nothing else. `base_data` is the
+  // data section of the base's image, which must stay where it is.
+  Parameters(const Config& config, std::vector<TensorSpec> tensors, int64_t data_start, int64_t data_bytes,
+             std::shared_ptr<const Parameters> base, const void* base_data);
+
+  bool adapted() const { return base_ != nullptr; }
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int64_t data_start() const { return data_start_; }
   int64_t data_bytes() const { return data_bytes_; }
@@ -51,6 +64,8 @@ class Parameters {
 
   // Points `weights` at the tensors whose data section starts at `data`. Allocates only the first time.
   void bind(const void* data, Weights* weights) const;
+  // The same for gradients: tensors of a frozen base have none.
+  void bind_gradients(const void* data, Weights* weights) const;
 
  private:
   // Where a member of LayerWeights lies in the table; -1: the model lacks it.
@@ -58,13 +73,23 @@ class Parameters {
     sfx_tensor LayerWeights::* member;
     int index;
   };
+  struct AdapterEntry {
+    Adapter LayerWeights::* member;
+    int a, b;  // -1: the layer has none
+  };
+  void check_bounds() const;
   int find(const std::string& name, std::vector<int64_t> shape);
+  int find_optional(const std::string& name, std::vector<int64_t> shape);
+  void bind_adapters(const void* data, Weights* weights) const;
   sfx_tensor at(const void* data, int index) const;
 
   std::vector<TensorSpec> tensors_;
   int64_t data_start_, data_bytes_;
   int embed_ = -1, norm_ = -1, head_ = -1;
   std::vector<std::vector<Entry>> layers_;
+  std::shared_ptr<const Parameters> base_;
+  const void* base_data_ = nullptr;
+  std::vector<std::vector<AdapterEntry>> adapters_;
 };
 
 }  // namespace sinkflex

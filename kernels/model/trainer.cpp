@@ -81,9 +81,9 @@ void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t to
 void Trainer::ensure_gradients() {
   if (gradient_block_.data()) return;
   gradient_block_ = Block(backend_, parameters_->data_bytes());
-  parameters_->bind(gradient_block_.data(), &gradients_.views);
+  parameters_->bind_gradients(gradient_block_.data(), &gradients_.views);
   gradients_.head = gradients_.views.head;
-  if (config_.tied) {
+  if (config_.tied && !parameters_->adapted()) {
     head_block_ = Block(backend_, config_.vocab * config_.hidden * static_cast<int64_t>(sizeof(float)));
     gradients_.head = view(head_block_.data(), {config_.vocab, config_.hidden});
   }

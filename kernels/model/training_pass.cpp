@@ -12,6 +12,8 @@ TrainingPass::TrainingPass(const sfx_backend* backend, sfx_stream* stream, const
       stream_(stream),
       config_(config),
       threads_(threads),
+      adapters_{nullptr, nullptr, config.lora_scale},
+      linear_(backend, stream, adapters_),
       layers_(static_cast<size_t>(config.layers)) {}
 
 sfx_attention_mask TrainingPass::mask(int64_t l) const {
@@ -112,6 +114,8 @@ void TrainingPass::layout(Arena& a, int64_t n, int64_t segments, Keep keep) {
   normed_ = a.take<float>(n * h);
   router_logits_ = a.take<float>(n * c.experts);
   act_ = a.take<float>(dense);
+  adapters_.low = a.take<float>(n * c.lora_rank);
+  adapters_.dlow = a.take<float>(back ? n * c.lora_rank : 0);
   row_logprob_ = a.take<float>(n);
   row_entropy_ = a.take<float>(n);
   row_lse_ = a.take<float>(n);
@@ -201,9 +205,9 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
   sfx_tensor o = view(a.attention, {n, c.query_width()}), oh = view(a.attention, {n, c.heads, c.head_dim});
 
   CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, a.rstd_in);
-  CALL(linear_forward, &normed, &w.q, optional(w.q_bias), 0, &q);
-  CALL(linear_forward, &normed, &w.k, optional(w.k_bias), 0, &k);
-  CALL(linear_forward, &normed, &w.v, optional(w.v_bias), 0, &v);
+  linear_.forward(&normed, w.q, w.q_bias, w.q_lora, 0, &q);
+  linear_.forward(&normed, w.k, w.k_bias, w.k_lora, 0, &k);
+  linear_.forward(&normed, w.v, w.v_bias, w.v_lora, 0, &v);
   if (c.qk_norm) {
     sfx_tensor q_rows = view(a.q, {n * c.heads, c.head_dim}), k_rows = view(a.k, {n * c.kv_heads, c.head_dim});
     sfx_tensor q_in = view(a.q_raw, {n * c.heads, c.head_dim}), k_in = view(a.k_raw, {n * c.kv_heads, c.head_dim});
@@ -215,7 +219,7 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
   const sfx_attention_mask m = mask(l);
   CALL(attention_forward, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), cu_, segments_, &m, &oh, a.lse);
   if (a.x_mid != a.x_in) CALL(copy, a.x_mid, a.x_in, row_bytes);
-  CALL(linear_forward, &o, &w.o, optional(w.o_bias), 1, &mid);
+  linear_.forward(&o, w.o, w.o_bias, w.o_lora, 1, &mid);
 
   CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
   if (x_out && x_out != a.x_mid) CALL(copy, x_out, a.x_mid, row_bytes);
@@ -230,11 +234,11 @@ void TrainingPass::mlp_forward(int64_t l, Layer& a, sfx_tensor* out) {
   if (c.dense()) {
     sfx_tensor gate = view(a.gate, {n_, c.intermediate}), up = view(a.up, {n_, c.intermediate}),
                act = view(act_, {n_, c.intermediate});
-    CALL(linear_forward, &normed, &w.gate, optional(w.gate_bias), 0, &gate);
-    CALL(linear_forward, &normed, &w.up, optional(w.up_bias), 0, &up);
+    linear_.forward(&normed, w.gate, w.gate_bias, w.gate_lora, 0, &gate);
+    linear_.forward(&normed, w.up, w.up_bias, w.up_lora, 0, &up);
     if (!out) return;
     CALL(swiglu_forward, &gate, &up, &act);
-    CALL(linear_forward, &act, &w.down, optional(w.down_bias), 1, out);
+    linear_.forward(&act, w.down, w.down_bias, w.down_lora, 1, out);
     return;
   }
   sfx_tensor logits = view(router_logits_, {n_, c.experts});
@@ -268,16 +272,16 @@ void TrainingPass::backward(const float* dlogprobs, const float* dentropy, Gradi
   const int64_t row_bytes = n_ * c.hidden * static_cast<int64_t>(sizeof(float));
   CALL(rms_norm_forward, &x, &weights_->norm, c.eps, &hidden, rstd_final_);
   CALL(linear_logprob_backward, &hidden, &weights_->head, target_, temperature_, row_lse_, row_entropy_, row_dlogprob_,
-       row_dentropy_, &dhidden, &g->head);
+       row_dentropy_, &dhidden, optional(g->head));
   CALL(fill_zero, dx_, row_bytes);
-  CALL(rms_norm_backward, &dhidden, &x, &weights_->norm, rstd_final_, &dx, &g->views.norm);
+  CALL(rms_norm_backward, &dhidden, &x, &weights_->norm, rstd_final_, &dx, optional(g->views.norm));
   for (int64_t l = c.layers - 1; l >= 0; --l) {
     Layer& a = layers_[static_cast<size_t>(l)];
     // The last layer's activations are those that the forward left.
     if (keep_ == Keep::kLayerInputs && l + 1 < c.layers) layer_forward(l, a, nullptr);
     layer_backward(l, a, &g->views.layers[static_cast<size_t>(l)]);
   }
-  CALL(embedding_backward, &dx, ids_, &g->views.embed);
+  if (g->views.embed.data) CALL(embedding_backward, &dx, ids_, &g->views.embed);
   check(b, b->synchronize(stream_), "synchronize");
 }
 
@@ -292,13 +296,13 @@ void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
 
   CALL(rms_norm_forward, &mid, &w.post_norm, c.eps, &normed, a.rstd_mid);
   mlp_backward(w, a, d);
-  CALL(rms_norm_backward, &dnormed, &mid, &w.post_norm, a.rstd_mid, &dx, &d->post_norm);
+  CALL(rms_norm_backward, &dnormed, &mid, &w.post_norm, a.rstd_mid, &dx, optional(d->post_norm));
 
   // attention
   const int64_t Q = c.query_width(), K = c.kv_width();
   sfx_tensor o = view(a.attention, {n, Q}), dattention = view(dattention_, {n, Q});
-  CALL(linear_backward_input, &dx, &w.o, 0, &dattention);
-  CALL(linear_backward_weight, &dx, &o, &d->o, optional(d->o_bias));
+  linear_.backward_input(&dx, w.o, w.o_lora, 0, &dattention);
+  linear_.backward_weight(&dx, &o, w.o_lora, d->o, d->o_bias, d->o_lora);
   sfx_tensor qh = view(a.q, {n, c.heads, c.head_dim}), kh = view(a.k, {n, c.kv_heads, c.head_dim}),
              vh = view(a.v, {n, c.kv_heads, c.head_dim});
   sfx_tensor oh = view(a.attention, {n, c.heads, c.head_dim}), doh = view(dattention_, {n, c.heads, c.head_dim});
@@ -319,18 +323,18 @@ void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
     sfx_tensor dq_rows = view(dq_, {n * c.heads, c.head_dim}), dk_rows = view(dk_, {n * c.kv_heads, c.head_dim});
     sfx_tensor q_in = view(a.q_raw, {n * c.heads, c.head_dim}), k_in = view(a.k_raw, {n * c.kv_heads, c.head_dim});
     sfx_tensor dq_in = view(dq_out, {n * c.heads, c.head_dim}), dk_in = view(dk_out, {n * c.kv_heads, c.head_dim});
-    CALL(rms_norm_backward, &dq_rows, &q_in, &w.q_norm, a.rstd_q, &dq_in, &d->q_norm);
-    CALL(rms_norm_backward, &dk_rows, &k_in, &w.k_norm, a.rstd_k, &dk_in, &d->k_norm);
+    CALL(rms_norm_backward, &dq_rows, &q_in, &w.q_norm, a.rstd_q, &dq_in, optional(d->q_norm));
+    CALL(rms_norm_backward, &dk_rows, &k_in, &w.k_norm, a.rstd_k, &dk_in, optional(d->k_norm));
   }
   sfx_tensor dq = view(dq_out, {n, Q}), dk = view(dk_out, {n, K}), dv = view(dv_, {n, K});
   CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, a.rstd_in);
-  CALL(linear_backward_input, &dq, &w.q, 0, &dnormed);
-  CALL(linear_backward_input, &dk, &w.k, 1, &dnormed);
-  CALL(linear_backward_input, &dv, &w.v, 1, &dnormed);
-  CALL(linear_backward_weight, &dq, &normed, &d->q, optional(d->q_bias));
-  CALL(linear_backward_weight, &dk, &normed, &d->k, optional(d->k_bias));
-  CALL(linear_backward_weight, &dv, &normed, &d->v, optional(d->v_bias));
-  CALL(rms_norm_backward, &dnormed, &x, &w.input_norm, a.rstd_in, &dx, &d->input_norm);
+  linear_.backward_input(&dq, w.q, w.q_lora, 0, &dnormed);
+  linear_.backward_input(&dk, w.k, w.k_lora, 1, &dnormed);
+  linear_.backward_input(&dv, w.v, w.v_lora, 1, &dnormed);
+  linear_.backward_weight(&dq, &normed, w.q_lora, d->q, d->q_bias, d->q_lora);
+  linear_.backward_weight(&dk, &normed, w.k_lora, d->k, d->k_bias, d->k_lora);
+  linear_.backward_weight(&dv, &normed, w.v_lora, d->v, d->v_bias, d->v_lora);
+  CALL(rms_norm_backward, &dnormed, &x, &w.input_norm, a.rstd_in, &dx, optional(d->input_norm));
 }
 
 void TrainingPass::mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d) {
@@ -343,24 +347,24 @@ void TrainingPass::mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d
     sfx_tensor gate = view(a.gate, {n, I}), up = view(a.up, {n, I}), act = view(act_, {n, I});
     sfx_tensor dact = view(dact_, {n, I}), dgate = view(dgate_, {n, I}), dup = view(dup_, {n, I});
     CALL(swiglu_forward, &gate, &up, &act);
-    CALL(linear_backward_input, &dx, &w.down, 0, &dact);
-    CALL(linear_backward_weight, &dx, &act, &d->down, optional(d->down_bias));
+    linear_.backward_input(&dx, w.down, w.down_lora, 0, &dact);
+    linear_.backward_weight(&dx, &act, w.down_lora, d->down, d->down_bias, d->down_lora);
     CALL(swiglu_backward, &dact, &gate, &up, &dgate, &dup);
-    CALL(linear_backward_input, &dgate, &w.gate, 0, &dnormed);
-    CALL(linear_backward_input, &dup, &w.up, 1, &dnormed);
-    CALL(linear_backward_weight, &dgate, &normed, &d->gate, optional(d->gate_bias));
-    CALL(linear_backward_weight, &dup, &normed, &d->up, optional(d->up_bias));
+    linear_.backward_input(&dgate, w.gate, w.gate_lora, 0, &dnormed);
+    linear_.backward_input(&dup, w.up, w.up_lora, 1, &dnormed);
+    linear_.backward_weight(&dgate, &normed, w.gate_lora, d->gate, d->gate_bias, d->gate_lora);
+    linear_.backward_weight(&dup, &normed, w.up_lora, d->up, d->up_bias, d->up_lora);
     return;
   }
   const int32_t top_k = static_cast<int32_t>(c.top_k);
   CALL(fill_zero, dnormed_, n * c.hidden * static_cast<int64_t>(sizeof(float)));
   CALL(moe_backward, &dx, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down,
-       &w.down_bias, c.swiglu_limit, a.experts, &dnormed, dexpert_weight_, &d->gate_up, &d->gate_up_bias, &d->down,
-       &d->down_bias);
+       &w.down_bias, c.swiglu_limit, a.experts, &dnormed, dexpert_weight_, optional(d->gate_up),
+       optional(d->gate_up_bias), optional(d->down), optional(d->down_bias));
   sfx_tensor drouter = view(drouter_, {n, c.experts});
   CALL(router_backward, dexpert_weight_, a.expert_index, a.expert_weight, top_k, &drouter);
   CALL(linear_backward_input, &drouter, &w.router, 1, &dnormed);
-  CALL(linear_backward_weight, &drouter, &normed, &d->router, optional(d->router_bias));
+  if (d->router.data) CALL(linear_backward_weight, &drouter, &normed, &d->router, optional(d->router_bias));
 }
 
 #undef CALL

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "adapted_linear.h"
 #include "parameters.h"
 
 namespace sinkflex {
@@ -92,6 +93,8 @@ class TrainingPass {
   sfx_stream* stream_;
   Config config_;
   int32_t threads_;
+  AdapterScratch adapters_;
+  AdaptedLinear linear_;
   Arena arena_;
   Block tables_;
   int64_t table_positions_ = 0;

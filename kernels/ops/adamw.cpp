@@ -28,6 +28,16 @@ int32_t adamw(sfx_stream* s, const float* p_in, const float* g, float* m, float*
   return SFX_OK;
 }
 
+int32_t scale(sfx_stream* s, float* x, int64_t count, float factor) {
+  if (factor == 1.0f) return SFX_OK;
+  const Operation op(s);
+  const v16 by = set1(factor);
+  parallel_ranges(s, count, 1024, (double)count / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += 16) store_part(x + i, mul(load_part(x + i, end - i), by), end - i);
+  });
+  return SFX_OK;
+}
+
 // Sixteen float64 lanes a chunk of 4096 (a float's square is exact in float64), chunks added in ascending order.
 int32_t sum_squares(sfx_stream* s, const float* g, int64_t count, double* sum) {
   const Operation op(s);

@@ -57,6 +57,7 @@ int32_t linear_sample(sfx_stream*, const sfx_tensor* hidden, const sfx_tensor* w
 int32_t sum_squares(sfx_stream*, const float* g, int64_t count, double* sum);
 int32_t adamw(sfx_stream*, const float* p_in, const float* g, float* m, float* v, int64_t count,
               const sfx_adamw_options*, float* p_out);
+int32_t scale(sfx_stream*, float* x, int64_t count, float factor);
 double fma_work(int64_t steps);
 
 void add_column_sums(sfx_stream*, const float* x, int64_t row, int64_t rows, int64_t columns, float* sum);

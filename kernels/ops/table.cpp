@@ -83,6 +83,7 @@ static const sfx_backend table = {
     Guarded<linear_sample>::call,
     Guarded<sum_squares>::call,
     Guarded<adamw>::call,
+    Guarded<scale>::call,
     fma_work,
 };
 

@@ -179,6 +179,20 @@ t.test('a model learns its examples, and a run that was stopped goes on to the s
   t.same(readdirSync(join(root, 'stopped', 'checkpoints')), ['step-0000000025', 'step-0000000050', 'step-0000000060']);
 });
 
+t.test('LoRA: the adapters learn, go on to the same bits, and come out as a PEFT folder and merged', async (t) => {
+  const lora = { loraRank: 4, loraAlpha: 8, lr: 3e-2, gradientCheckpointing: true };
+  const whole = await fineTune(options('lora', lora));
+  t.ok(whole.val!.after < 0.8 * whole.val!.before, `val loss ${whole.val!.before} -> ${whole.val!.after}`);
+  t.same(readdirSync(join(root, 'lora', 'adapter')), ['adapter_config.json', 'adapter_model.safetensors', 'config.json']);
+  const checkpoint = join(root, 'lora', 'checkpoints', 'step-0000000025', 'model');
+  t.ok(readdirSync(checkpoint).includes('adapter_model.safetensors'), 'a checkpoint is the adapters');
+  const adapter = readFileSync(join(root, 'lora', 'adapter', 'adapter_model.safetensors'));
+  for (const step of ['step-0000000060', 'step-0000000050']) rmSync(join(root, 'lora', 'checkpoints', step), { recursive: true });
+  rmSync(join(root, 'lora', 'adapter'), { recursive: true });
+  await fineTune(options('lora', { ...lora, resume: true }));
+  t.ok(readFileSync(join(root, 'lora', 'adapter', 'adapter_model.safetensors')).equals(adapter), 'the same bits after going on');
+});
+
 t.test('the command: one line of JSON, and refusals', async (t) => {
   const output = join(root, 'by-command');
   const text = (calls: readonly { args: readonly unknown[] }[]): string => calls.map(({ args }) => String(args[0])).join('');
