@@ -53,7 +53,13 @@ export function trainingMemory(config: ModelConfig, o: TrainingShape): TrainingM
   const layout = tensorLayout(config);
   const rows = o.rows ?? o.lengths.reduce((sum, n) => sum + n - 1, 0);
   const pass = callNative(() =>
-    passMemory(toNative(config), Float64Array.from(o.lengths), rows, keepOf(true, o.checkpointing ?? false), o.threads ?? 1),
+    passMemory(
+      { ...toNative(config), prefix: 0 },
+      Float64Array.from(o.lengths),
+      rows,
+      keepOf(true, o.checkpointing ?? false),
+      o.threads ?? 1,
+    ),
   );
   const tiedHead = config.tie_word_embeddings ? config.vocab_size * config.hidden_size * FLOAT : 0;
   const parts = {
