@@ -18,6 +18,8 @@ export interface LaunchOptions {
   output?: string;
   resume?: string;
   sandbox?: string;
+  tau2Data?: string;
+  tau2Fixes?: string;
   dryRun?: boolean;
   json?: boolean;
 }
@@ -38,6 +40,8 @@ export function launchCommand(): Command {
     .option('--seed <n>', 'seed of the whole run')
     .option('-o, --output <folder>', 'run folder (new or empty); otherwise runs/<utc>-<preset>')
     .option('--resume <folder>', 'continue an earlier run from its last checkpoint, with its settings')
+    .option('--tau2-data <folder>', 'where the data of tau2-bench are (env.options.data)')
+    .option('--tau2-fixes <names>', "the benchmark's faults to put right, or all (env.options.fixes)")
     .option('--sandbox <provider>', 'where programs of the policy run: local, runsc, or unsafe-subprocess (env.options.sandbox)')
     .option('--dry-run', 'show the resolved settings and where every actor would go; start nothing, write nothing')
     .option('--json', 'print the result as one JSON line on standard output instead of the table')
@@ -81,6 +85,8 @@ export async function composeLaunch(
   if (o.output !== undefined) flags.output = o.output;
   if (o.resume !== undefined) flags.resume = o.resume;
   if (o.sandbox !== undefined) flags['env.options.sandbox'] = o.sandbox;
+  if (o.tau2Data !== undefined) flags['env.options.data'] = o.tau2Data;
+  if (o.tau2Fixes !== undefined) flags['env.options.fixes'] = o.tau2Fixes;
   return compose({
     ...(preset === undefined ? {} : { preset }),
     files: o.config ?? [],

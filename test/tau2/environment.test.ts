@@ -121,6 +121,7 @@ t.test('what a policy does wrong is answered, and ends the episode only through 
 });
 
 t.test('options that do not exist are refused', skip, async (t) => {
+  t.ok(make('tau2-retail', { level: 3, maxTurns: 24 }), 'what every environment of a run is passed');
   t.throws(() => make('tau2-retail', { max_step: 3 }), { code: 'SINKFLEX_ENVIRONMENT_OPTION', message: /did you mean "max_steps"/ });
   t.throws(() => make('tau2-retail', { fixes: 'variant' }), { message: /did you mean "variants"/ });
   t.throws(() => make('tau2-retail', { user: 'tell' }), { code: 'SINKFLEX_ENVIRONMENT_OPTION' });

@@ -29,9 +29,12 @@ export const DATA_VARIABLE = 'TAU2_DATA';
 
 const KNOWN = ['data', 'split', 'task', 'user', 'max_steps', 'max_errors', 'fixes', 'policy', 'judge', 'user_options'];
 
+/** What a training run passes to every environment, and this one has no use for: its tasks have no level, its limits are steps. */
+const GENERAL = ['level', 'maxTurns'];
+
 export function readOptions(name: string, options: Record<string, unknown>): Tau2Options {
   for (const key of Object.keys(options)) {
-    if (KNOWN.includes(key) || options[key] === undefined) continue;
+    if (KNOWN.includes(key) || GENERAL.includes(key) || options[key] === undefined) continue;
     const near = didYouMean(key, KNOWN);
     throw refused(name, key, options[key], near ? `there is no such option; did you mean "${near}"?` : `known: ${KNOWN.join(', ')}`);
   }
