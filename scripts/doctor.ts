@@ -25,7 +25,16 @@ export function doctorCommand(): Command {
       'Checks Node, the native addon, cores, memory, disk and what the optional parts need. Exit code 2 if something has to be put right.',
     )
     .option('--json', 'one JSON object a check')
-    .action(async (o: { json?: boolean }) => {
+    .option('--model <folder>', 'show instead what training this model takes: a folder, a run, a checkpoint, or org/name of the hub')
+    .option('--tokens <n>', 'with --model: tokens of the sequence', Number)
+    .action(async (o: { json?: boolean; model?: string; tokens?: number }) => {
+      if (o.model !== undefined) {
+        // Only now: the other checks run without the addon.
+        const { memoryTable, modelMemory } = await import('./model-memory.ts');
+        const m = await modelMemory(o.model, o.tokens);
+        process.stdout.write(`${o.json ? JSON.stringify(m) : memoryTable(m)}\n`);
+        return;
+      }
       const checks = await examine();
       if (o.json) for (const c of checks) process.stdout.write(`${JSON.stringify(c)}\n`);
       else {

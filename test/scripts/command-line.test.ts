@@ -181,6 +181,44 @@ t.test('doctor examines the machine', async (t) => {
   t.ok(checks.every((c) => c.found !== ''));
 });
 
+t.test('doctor --model: memory by category, and the longest sequence that fits', async (t) => {
+  const cwd = t.testdir({
+    'config.json': JSON.stringify({
+      ...{ model_type: 'gpt_oss', architectures: ['GptOssForCausalLM'], vocab_size: 96, hidden_size: 32, intermediate_size: 32 },
+      ...{
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        head_dim: 16,
+        num_local_experts: 4,
+        num_experts_per_tok: 2,
+      },
+      ...{
+        sliding_window: 16,
+        layer_types: ['full_attention', 'sliding_attention'],
+        rms_norm_eps: 1e-5,
+        rope_theta: 10000,
+        swiglu_limit: 7,
+      },
+      ...{ tie_word_embeddings: false, max_position_embeddings: 128, attention_bias: true, initializer_range: 0.02 },
+    }),
+  });
+  const { code, out } = child(['doctor', '--model', cwd, '--tokens', '64', '--json'], process.cwd());
+  t.equal(code, 0);
+  const m = JSON.parse(out) as { tokens: number; available: number; variants: { memory: Record<string, number>; longest: number }[] };
+  t.equal(m.tokens, 64);
+  const [plain, checkpointed] = m.variants as [(typeof m.variants)[0], (typeof m.variants)[0]];
+  const { total, ...parts } = plain.memory;
+  t.equal(
+    Object.values(parts).reduce((a, b) => a + b, 0),
+    total,
+  );
+  t.ok(checkpointed.memory.activations! < plain.memory.activations!);
+  t.ok(checkpointed.longest > plain.longest && plain.longest > 64);
+  t.match(child(['doctor', '--model', cwd], process.cwd()).out, /training on 4,096 tokens[\s\S]*activations[\s\S]*longest sequence/);
+  t.not(child(['doctor', '--model', cwd, '--tokens', 'x'], process.cwd()).code, 0);
+});
+
 t.test('without the addon: one message with the fix, and a doctor that says what is missing', async (t) => {
   const copy = t.testdir();
   const root = process.cwd();
