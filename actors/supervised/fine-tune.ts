@@ -24,6 +24,7 @@ import {
 } from '../trainer/index.ts';
 import { Ledger } from '../trajectory/index.ts';
 import { type ExampleReader, readExamples } from './examples.ts';
+import { checkTrainingMemory } from './memory.ts';
 
 export interface FineTuneOptions {
   /** Hugging Face folder with its tokenizer. */
@@ -104,6 +105,10 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
     if (count > 0) note(`${count} examples are longer than ${o.maxLength} tokens and were ${what}`);
 
   const { sequences } = train;
+  if ((o.loraRank ?? 0) === 0) {
+    const longest = sequences.reduce((most, { ids }) => Math.max(most, ids.length), 1);
+    checkTrainingMemory(config, { longest, checkpointing: o.gradientCheckpointing ?? false, threads: o.threads });
+  }
   const perEpoch = Math.ceil(sequences.length / o.batchSize);
   const steps = perEpoch * o.epochs;
   const schedule: Schedule = {

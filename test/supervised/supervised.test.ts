@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
 import { ChatTemplate, type FineTuneOptions, fineTune, readExamples, readMetrics, ServedModel, Tokenizer } from '../../actors/index.ts';
+import { checkTrainingMemory } from '../../actors/supervised/memory.ts';
+import { parseModelConfig, trainingMemory } from '../../kernels/index.ts';
 import { main } from '../../scripts/main.ts';
 import { writeByteModel } from '../serving/byte-model.ts';
 
@@ -219,4 +221,23 @@ t.test('the command: one line of JSON, and refusals', async (t) => {
     t.equal(code, 2, words.slice(2).join(' '));
     t.match(errors, message);
   }
+});
+
+t.test('what cannot fit is refused with its numbers and the longest sequence that does', (t) => {
+  const config = parseModelConfig({
+    ...{ model_type: 'gpt_oss', architectures: ['GptOssForCausalLM'], vocab_size: 96, hidden_size: 32, intermediate_size: 32 },
+    ...{ num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, head_dim: 16, num_local_experts: 4, num_experts_per_tok: 2 },
+    ...{ sliding_window: 16, layer_types: ['full_attention', 'sliding_attention'], rms_norm_eps: 1e-5, rope_theta: 10000, swiglu_limit: 7 },
+    ...{ tie_word_embeddings: false, max_position_embeddings: 128, attention_bias: true, initializer_range: 0.02 },
+  });
+  const o = { longest: 2000, checkpointing: false, threads: 1 };
+  const { total } = trainingMemory(config, { lengths: [o.longest] });
+  t.doesNotThrow(() => checkTrainingMemory(config, o, total));
+  const error = t.throws(() => checkTrainingMemory(config, o, total - 1), { code: 'SINKFLEX_MEMORY_SHORT' }) as unknown as Error & {
+    details: { longestSequence: number };
+  };
+  t.match(error.message, /2000 tokens.*weights .* MiB, gradients .*activations .*lower --max-length.*--gradient-checkpointing/);
+  t.ok(error.details.longestSequence < 2000 && error.details.longestSequence > 1000);
+  t.throws(() => checkTrainingMemory(config, o, 1), { message: /no sequence fits/ });
+  t.end();
 });
