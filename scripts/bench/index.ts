@@ -4,6 +4,7 @@ import { CommandError } from '../errors.ts';
 import { controlSuite } from './control.ts';
 import { engineSuite } from './engine.ts';
 import { environmentSuite } from './environments.ts';
+import { memorySuite } from './memory.ts';
 import { pipelineSuite } from './pipeline.ts';
 import { printRows, type Row, type Skip, type Suite } from './rows.ts';
 import { runtimeSuite } from './runtime.ts';
@@ -13,6 +14,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
   control: controlSuite,
   env: environmentSuite,
   engine: engineSuite,
+  memory: memorySuite,
   pipeline: pipelineSuite,
   runtime: runtimeSuite,
   sandbox: sandboxSuite,

@@ -1,0 +1,86 @@
+// docs/memory.md and its plot, from the cells of the suite `memory`.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { drawCurve, PALETTE } from '../../actors/pipeline/index.ts';
+import { packageRoot } from '../package-root.ts';
+
+export interface Cell {
+  side: 'ours' | 'eager';
+  /** What differs from the plain step. */
+  part: string;
+  tokens: number;
+  /** VmHWM in bytes; left out where memory ran out. */
+  peak?: number;
+  seconds?: number;
+  /** Mean over the next tokens: both sides do the same work. */
+  loss?: number;
+  /** Why there is no peak. */
+  memory?: string;
+  /** The engine's own, in bytes. */
+  counters?: Record<string, number>;
+}
+
+const mib = (bytes: number): string => Math.round(bytes / 2 ** 20).toLocaleString('en');
+const peakOf = (c?: Cell): string => (c === undefined ? '' : c.peak === undefined ? 'out of memory' : mib(c.peak));
+const secondsOf = (c?: Cell): string => (c?.seconds === undefined ? '' : c.seconds.toFixed(2));
+
+export function writePage(cells: readonly Cell[], threads: number): void {
+  const plain = cells.filter((c) => c.part === 'none');
+  const ours = plain.filter((c) => c.side === 'ours');
+  const eager = plain.filter((c) => c.side === 'eager');
+  const rows = ours.map((c) => {
+    const e = eager.find((x) => x.tokens === c.tokens);
+    const saving = c.peak === undefined || e?.peak === undefined ? '' : `${(100 * (1 - c.peak / e.peak)).toFixed(1)}%`;
+    const counted = c.counters ?? {};
+    const own = ['activationBytes', 'workspaceBytes', 'logitsBytes'].map((k) => (counted[k] === undefined ? '' : mib(counted[k])));
+    return [c.tokens.toLocaleString('en'), peakOf(e), peakOf(c), saving, secondsOf(e), secondsOf(c), ...own];
+  });
+  const parts = cells.filter((c) => c.part !== 'none');
+  const at = parts[0]?.tokens;
+  const ablation = [...plain.filter((c) => c.tokens === at), ...parts].map((c) => [
+    `${c.side}${c.part === 'none' ? '' : `, with ${c.part}`}`,
+    peakOf(c),
+    secondsOf(c),
+  ]);
+  const page = `# Memory of a training step
+
+Written by \`npm run bench -- memory --peers\`. A gpt_oss model of 10 million parameters (4 layers, width 256, 8 query and 2 key heads of 32,
+8 experts of which 2 a token, window 128 in every other layer, vocabulary 4,096), float32, ${threads} threads, one sequence: forward, loss of every
+next token, backward, AdamW. Each cell is one step in a fresh process (first step, so that times include what is made once) under 16 GiB:
+eager is transformers' \`attn_implementation="eager"\` with its address space limited, ours has its resident memory watched. Peaks are
+VmHWM of the process, runtime included (torch's libraries, Node).
+
+${tableOf(['tokens', 'eager MiB', 'ours MiB', 'saving', 'eager s', 'ours s', 'ours: activations MiB', 'workspace MiB', 'logits MiB'], rows)}
+
+![Peak memory by length](memory.svg)
+
+## One part at a time
+
+At ${at?.toLocaleString('en')} tokens:
+
+${tableOf(['step', 'peak MiB', 's'], ablation)}
+
+The engine keeps checkpointing as a switch (\`forward({ checkpointing })\`), so that it is added to ours. Chunked loss is added to eager instead: the
+engine has no path with whole logits. Fused attention and the mask's metadata (blocks skipped outside a window) have no switch either, and no
+row of their own here: their share is not measured.
+`;
+  writeFileSync(join(packageRoot, 'docs', 'memory.md'), page);
+  const line = (of: readonly Cell[]) => of.filter((c) => c.peak !== undefined).map((c) => ({ x: c.tokens, y: c.peak! / 2 ** 30 }));
+  const dots = (of: readonly Cell[]) => line(of).map(({ x, y }) => ({ x, score: { mean: y, low: y, high: y, n: 1 } }));
+  const svg = drawCurve({
+    title: 'Peak memory of a training step',
+    subtitle: 'small gpt_oss, one sequence, 16 GiB a process; a line ends where memory ran out',
+    xLabel: 'tokens',
+    yLabel: 'GiB',
+    yMax: 16,
+    series: [
+      { label: 'eager', color: PALETTE[1], points: dots(eager) },
+      { label: 'ours', color: PALETTE[0], points: dots(ours) },
+    ],
+  });
+  writeFileSync(join(packageRoot, 'docs', 'memory.svg'), svg);
+}
+
+function tableOf(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  return [head, head.map((_, i) => (i === 0 ? '---' : '--:')), ...rows].map((r) => `| ${r.join(' | ')} |`).join('\n');
+}

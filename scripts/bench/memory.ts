@@ -1,0 +1,118 @@
+// Suite `memory`: peak memory and time of one training step of a small gpt_oss model at 1,024 to 32,768 tokens, ours beside transformers'
+// eager one, each cell in a process of its own under a limit; then parts taken away or added one at a time. With --peers, rewrites the
+// figures of docs/memory.md and its plot.
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { peerPython } from '../doctor.ts';
+import { CommandError } from '../errors.ts';
+import { packageRoot } from '../package-root.ts';
+import { MODELS, THREADS } from './engine/shapes.ts';
+import { type Cell, writePage } from './memory-page.ts';
+import { judged, type Suite, type SuiteContext } from './rows.ts';
+
+const TOKENS = [1024, 2048, 4096, 8192, 16_384, 32_768] as const;
+/** Of the parts alone: the longest that eager takes, too. */
+const PART_TOKENS = 4096;
+const LIMIT_BYTES = 16 * 2 ** 30;
+const CELL_MS = 150_000;
+const OURS = fileURLToPath(new URL('./engine/memory-main.js', import.meta.url));
+const THEIRS = join(packageRoot, 'scripts', 'bench', 'peers', 'memory_row.py');
+
+async function measure(context: SuiteContext): Promise<void> {
+  const peers = context.peers && existsSync(peerPython()) && existsSync(THEIRS);
+  if (context.peers && !peers)
+    context.report({ suite: 'memory', row: 'memory.eager', skipped: `no Python at ${peerPython()} (SINKFLEX_PEERS)` });
+  const folder = mkdtempSync(join(tmpdir(), 'sinkflex-bench-memory-'));
+  const config = { ...MODELS.moe, max_position_embeddings: 32_768 };
+  const cells: Cell[] = [];
+  const cell = async (side: Cell['side'], part: string, tokens: number): Promise<Cell> => {
+    context.note(`${side}, ${part}, ${tokens} tokens`);
+    const command = side === 'ours' ? process.execPath : peerPython();
+    const result = await child(command, [
+      side === 'ours' ? OURS : THEIRS,
+      folder,
+      String(tokens),
+      String(THREADS),
+      String(LIMIT_BYTES),
+      part,
+    ]);
+    const made: Cell = { side, part, tokens, ...result };
+    cells.push(made);
+    return made;
+  };
+  try {
+    const store = WeightStore.create(parseModelConfig(config));
+    store.initialise(1);
+    store.saveFolder(folder);
+    store.close();
+    for (const tokens of context.quick ? TOKENS.slice(0, 3) : TOKENS) {
+      const ours = await cell('ours', 'none', tokens);
+      const eager = peers ? await cell('eager', 'none', tokens) : undefined;
+      report(context, `memory.${tokens}`, ours, eager, tokens === 4096);
+    }
+    report(context, 'memory.checkpointing', await cell('ours', 'checkpointing', PART_TOKENS));
+    if (!peers) return;
+    for (const part of ['checkpointing', 'chunked-loss']) report(context, `memory.eager+${part}`, await cell('eager', part, PART_TOKENS));
+    if (!context.quick) writePage(cells, THREADS);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function report(context: SuiteContext, row: string, ours: Cell, eager?: Cell, bar = false): void {
+  if (ours.peak === undefined) {
+    context.report({ suite: 'memory', row, skipped: `out of memory: ${ours.memory}` });
+    return;
+  }
+  const measured = {
+    suite: 'memory',
+    row,
+    unit: 'MiB',
+    ours: ours.peak / 2 ** 20,
+    ...(eager?.peak === undefined ? {} : { peer: eager.peak / 2 ** 20, ratio: eager.peak / ours.peak }),
+    details: {
+      seconds: ours.seconds!,
+      loss: ours.loss!,
+      ...(eager === undefined
+        ? {}
+        : eager.peak === undefined
+          ? { eager: 'out of memory' }
+          : { eagerSeconds: eager.seconds!, eagerLoss: eager.loss! }),
+    },
+  };
+  // A saving of 19.7%.
+  context.report(bar ? judged(measured, { ratio: 1.246 }) : measured);
+}
+
+/** The last line of its output. */
+function child(command: string, args: readonly string[]): Promise<Omit<Cell, 'side' | 'part' | 'tokens'>> {
+  return new Promise((resolve, reject) => {
+    const threads = String(THREADS);
+    const running = spawn(command, args, {
+      env: { ...process.env, OMP_NUM_THREADS: threads, MKL_NUM_THREADS: threads, HF_HUB_OFFLINE: '1' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+      timeout: CELL_MS,
+      killSignal: 'SIGKILL',
+    });
+    let out = '';
+    let errors = '';
+    running.stdout.on('data', (d) => {
+      out += d;
+    });
+    running.stderr.on('data', (d) => {
+      errors += d;
+    });
+    running.on('error', reject);
+    running.on('close', (code, signal) => {
+      const line = out.trim().split('\n').at(-1);
+      if (code === 0 && line) return resolve(JSON.parse(line));
+      reject(new CommandError('SINKFLEX_BENCH_PEER', `${args.join(' ')} ended with ${signal ?? code}: ${errors.slice(-600)}`));
+    });
+  });
+}
+
+export const memorySuite: Suite = { memory: measure };
