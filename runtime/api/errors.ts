@@ -43,7 +43,7 @@ export const runtimeErrorCodes = {
   SINKFLEX_NO_HEAD: 'Start a head (sinkflex head) and give its folder to init({ address }) and to its agents; it may be on its way back.',
   SINKFLEX_NOT_PLACED: 'No node has room: explain() says what is missing where.',
   SINKFLEX_GROUP_REMOVED: 'The placement group was removed, or its owner ended: make another.',
-  SINKFLEX_LEASE_LOST: 'The resources of a task are gone with their node, their group or their owner: run it again.',
+  SINKFLEX_LEASE_LOST: 'The resources of a task were returned, or are gone with their node, their group or their owner: run it again.',
   SINKFLEX_JOURNAL_DAMAGED:
     "The head's journal does not pass its checksum: restore the folder from a backup, or start a cluster in a new one.",
   SINKFLEX_AUTHENTICATION_FAILED: 'The peer does not know the token of this run: it belongs to another run.',

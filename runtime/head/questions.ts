@@ -79,6 +79,8 @@ export class Questions {
       }
       case 'lease-return':
         this.#head.apply({ type: 'lease-return', lease: ask.lease });
+        // Whoever still waited for it hears so before the return is answered: neither question is asked again after a lost connection.
+        this.#leaseChanged(ask.lease);
         return undefined;
       case 'leave':
         void this.#head.leave(ask.driver, ask.timeoutMs).then(() => this.#say(who, undefined));
@@ -105,7 +107,7 @@ export class Questions {
 
   changed(effect: Extract<ClusterEffect, { type: 'announce-group' | 'leased' | 'lease-lost' }>): void {
     if (effect.type !== 'announce-group') {
-      this.#leaseChanged(effect.lease, effect.type === 'lease-lost');
+      this.#leaseChanged(effect.lease);
       return;
     }
     const waiting = this.#groups.get(effect.group);
@@ -119,14 +121,14 @@ export class Questions {
     }
   }
 
-  #leaseChanged(lease: string, lost = false): void {
+  /** A lease that was returned or lost is unknown from then on, and asking for it again grants nothing. */
+  #leaseChanged(lease: string): void {
     const waiting = this.#leases.get(lease);
     const view = this.#head.state.cluster.lease(lease);
-    if (waiting === undefined || (!lost && view?.node === undefined)) return;
+    if (waiting === undefined || (view !== undefined && view.node === undefined)) return;
     this.#leases.delete(lease);
     for (const who of waiting) {
-      if (lost || view === undefined)
-        this.#fail(who, new RuntimeFailure('SINKFLEX_LEASE_LOST', `lease ${lease} will not be granted any more`));
+      if (view === undefined) this.#fail(who, new RuntimeFailure('SINKFLEX_LEASE_LOST', `lease ${lease} was returned or lost`));
       else this.#say(who, { node: view.node, gpus: view.gpus });
     }
   }

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
 import { definitionOf } from '../../runtime/api/definition.ts';
-import type { FromAgent, PeerLink } from '../../runtime/control/index.ts';
+import type { Ask, FromAgent, PeerLink } from '../../runtime/control/index.ts';
 import { Head, HeadState, Journal } from '../../runtime/head/index.ts';
 import type { ActorInfo } from '../../runtime/index.ts';
 import { Agent, makeRunFolder } from '../../runtime/node/index.ts';
@@ -15,7 +15,21 @@ import { Counter } from './fixtures/actors.ts';
 import { MadeNode, Peer, quiet, specOf } from './head-world.ts';
 
 const step = fc.record({
-  what: fc.constantFrom('spawn', 'spawn', 'spawn', 'die', 'kill', 'restart', 'group', 'remove', 'rejoin', 'name'),
+  what: fc.constantFrom(
+    'spawn',
+    'spawn',
+    'spawn',
+    'die',
+    'kill',
+    'restart',
+    'group',
+    'remove',
+    'rejoin',
+    'name',
+    'lease',
+    'lease',
+    'return',
+  ),
   which: fc.nat(7),
   cpus: fc.constantFrom(0, 0.5, 1, 2),
   maxRestarts: fc.nat(2),
@@ -28,6 +42,8 @@ interface World {
   nodes: MadeNode[];
   requests: number;
   spawned: number[];
+  /** Requests that asked for a lease; the lease is named after it. */
+  leases: number[];
 }
 
 const makeWorld = (head: Head, copies: number): World => {
@@ -35,7 +51,7 @@ const makeWorld = (head: Head, copies: number): World => {
   const driver = new Peer(head, copies);
   driver.say({ t: 'attach', driver: 'd', pid: 1, processStart: 'd' });
   for (const node of nodes) node.join();
-  return { head, driver, nodes, requests: 0, spawned: [] };
+  return { head, driver, nodes, requests: 0, spawned: [], leases: [] };
 };
 
 function perform(world: World, { what, which, cpus, maxRestarts }: Step): void {
@@ -81,6 +97,15 @@ function perform(world: World, { what, which, cpus, maxRestarts }: Step): void {
     case 'remove':
       driver.say({ t: 'ask', worker: 1, request, ask: { q: 'group-remove', group: `g${which}` } });
       return;
+    case 'lease':
+      world.leases.push(request);
+      driver.say({ t: 'ask', worker: 1, request, ask: askLease(`l${request}`, cpus) });
+      return;
+    case 'return': {
+      const lease = world.leases[which % Math.max(1, world.leases.length)];
+      if (lease !== undefined) driver.say({ t: 'ask', worker: 1, request, ask: { q: 'lease-return', lease: `l${lease}` } });
+      return;
+    }
     case 'rejoin': {
       const node = nodes[which % nodes.length]!;
       world.head.disconnected(node);
@@ -91,13 +116,33 @@ function perform(world: World, { what, which, cpus, maxRestarts }: Step): void {
   }
 }
 
-const summary = ({ head, nodes, spawned }: World): unknown => ({
+const askLease = (lease: string, cpus: number): Ask => ({
+  q: 'lease',
+  lease,
+  request: { resources: { cpus }, labels: {}, strategy: 'hybrid' },
+  owner: 'driver/1',
+});
+
+/** What the head said to the request, each answer once. */
+const answersTo = (driver: Peer, request: number): string[] => [
+  ...new Set(
+    driver.heard.flatMap((message) => {
+      if (message.t !== 'answer' || message.request !== request) return [];
+      return [message.error === undefined ? JSON.stringify(message.value) : `failed: ${message.error[0]}`];
+    }),
+  ),
+];
+
+const summary = ({ head, driver, nodes, spawned, leases }: World): unknown => ({
   actors: head.list().map(({ id, state, incarnation, restarts, node }) => [id, state, incarnation, restarts, node]),
   dead: spawned.filter((id) => head.state.actors.get(id)?.dead),
   starts: nodes.map((node) => node.starts),
   hosted: nodes.map((node) => [...node.hosted.keys()].sort()),
   bundles: nodes.map((node) => [...node.bundles.keys()].sort()),
   nodes: [...head.state.cluster.nodes()],
+  held: [...head.state.cluster.leases()],
+  // A lease that has gone since is refused to whoever asks again: what counts is what was said first.
+  leased: leases.map((request) => answersTo(driver, request)[0]),
 });
 
 /** What must hold whenever nothing is under way: head and nodes mean the same. */
@@ -115,17 +160,18 @@ function agree({ head, nodes }: World): void {
     if (state === 'alive' && !nodes.find((each) => each.node === node)?.hosted.has(id)) throw new Error(`actor ${id} is alive nowhere`);
 }
 
-function allFree({ head, driver, nodes, spawned }: World): Promise<void> {
+function allFree({ head, driver, nodes, spawned, leases }: World): Promise<void> {
   // As if the driver's process had ended (a journal that is cut before it came does not know it).
   head.driverGone('d');
   head.apply({ type: 'owner-gone', owner: 'driver/1' });
   return quiet([driver, ...nodes]).then(() => {
-    for (const { node, total, free, actors } of head.state.cluster.nodes())
-      if (free.cpus !== total.cpus || actors > 0)
+    for (const { node, total, free, actors, leases } of head.state.cluster.nodes())
+      if (free.cpus !== total.cpus || actors + leases > 0)
         throw new Error(
           `node ${node}: ${free.cpus} of ${total.cpus} cpus free, ${actors} actors: ${JSON.stringify(head.list())} on ${JSON.stringify(nodes.map((each) => [...each.hosted.values()]))}`,
         );
     for (const node of nodes) if (node.hosted.size + node.bundles.size > 0) throw new Error(`node ${node.node} still has something`);
+    for (const request of leases) if (answersTo(driver, request).length === 0) throw new Error(`lease l${request} was never answered`);
     if (head.state.living !== 0) throw new Error(`${head.state.living} of ${spawned.length} live on`);
   });
 }
@@ -161,6 +207,38 @@ t.test('every message twice, at once and again later, has the effect of once; wh
     }),
     { numRuns: 25, seed: 20261130 },
   );
+});
+
+t.test('leases: one that is returned before it is granted is answered, and never granted', async (t) => {
+  const world = makeWorld(new Head({ seed: 7, lasting: false }), 2);
+  const { head, driver, nodes } = world;
+  t.teardown(() => head.stop());
+  const peers = [driver, ...nodes];
+  const ask = (request: number, ask: Ask): void => driver.say({ t: 'ask', worker: 1, request, ask });
+  await quiet(peers);
+  ask(1, askLease('a', 3));
+  ask(2, askLease('b', 3));
+  ask(3, askLease('c', 2));
+  ask(4, askLease('d', 3));
+  await quiet(peers);
+  const granted = [answersTo(driver, 1), answersTo(driver, 2)].flat().sort();
+  t.same(granted, ['{"node":"a","gpus":[]}', '{"node":"b","gpus":[]}']);
+  t.same([answersTo(driver, 3), answersTo(driver, 4)], [[], []], 'the nodes are full');
+  ask(5, { q: 'lease-return', lease: 'c' });
+  await quiet(peers);
+  t.same(answersTo(driver, 3), ['failed: SINKFLEX_LEASE_LOST']);
+  const order = driver.heard.flatMap((message) => (message.t === 'answer' ? [message.request] : []));
+  t.ok(order.indexOf(3) < order.indexOf(5), 'before the return is');
+  ask(6, { q: 'lease-return', lease: 'a' });
+  await quiet(peers);
+  t.match(answersTo(driver, 4)[0], /^\{"node":/, 'the next in the queue is');
+  // A question that comes late, as after a lost connection.
+  ask(7, askLease('c', 2));
+  await quiet(peers);
+  t.same(answersTo(driver, 7), ['failed: SINKFLEX_LEASE_LOST']);
+  t.same([...head.state.cluster.leases()].map(({ lease }) => lease).sort(), ['b', 'd']);
+  world.leases.push(1, 2, 3, 4);
+  await allFree(world);
 });
 
 function assertFail(what: string): never {
