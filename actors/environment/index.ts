@@ -3,6 +3,7 @@ import { code, codeBytes } from './code/index.ts';
 import { desk, deskTokenizer } from './desk/index.ts';
 import { register } from './registry.ts';
 import { tau2Entries } from './tau2/index.ts';
+import { ModelUser, registerUserSimulator } from './user/index.ts';
 
 export { EnvironmentActor } from './actor.ts';
 export * from './code/index.ts';
@@ -22,3 +23,4 @@ register(code);
 register(codeBytes);
 register(desk);
 for (const entry of tau2Entries) register(entry);
+registerUserSimulator('llm', (options) => new ModelUser(options));

@@ -7,6 +7,7 @@ import { type ExecutedCall, makeUser, SOLO, type UserSimulator } from '../user/i
 import { type DomainData, tau2Data } from './data.ts';
 import type { DomainName } from './domain.ts';
 import { type Evaluation, evaluate, type Termination } from './evaluate.ts';
+import { userGuidelines } from './guidelines.ts';
 import { readOptions, type Tau2Options } from './options.ts';
 import { agentPrompt, historyText } from './prompt.ts';
 import { DONE, Protocol, replyOf, STOP } from './protocol.ts';
@@ -99,6 +100,7 @@ class Episode {
       taskId: this.#task.id,
       domain: domain.name,
       scenario: { text: scenarioText(this.#task.user_scenario), fields: { ...this.#task.user_scenario } },
+      guidelines: userGuidelines(this.#o.data, domain.user !== undefined),
       tools: domain.user?.schemas(this.#task.user_tools ?? undefined) ?? [],
       history: history.map((m) => ({ role: m.role, content: m.content ?? '' })),
       calls,

@@ -22,6 +22,8 @@ export interface UserStart {
   domain: string;
   /** What the user is, wants and knows, as the domain writes it; the text form is what a language model gets. */
   scenario: { text: string; fields: Record<string, unknown> };
+  /** How a language model is to play a user, in the benchmark's words; absent where its data have none. */
+  guidelines?: string | undefined;
   /** The user's own tools; empty where it only talks. */
   tools: ToolSchema[];
   /** Conversation so far, where a task begins in the middle. */

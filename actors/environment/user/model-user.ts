@@ -1,0 +1,166 @@
+/**
+ * A language model as user, behind any OpenAI-compatible endpoint, our own `sinkflex serve` included. It sees the conversation from its side:
+ * the agent's words come as `user`, its own as `assistant`. Whatever the endpoint fails in is SINKFLEX_USER_FAILED, never a score.
+ */
+import { setTimeout as after } from 'node:timers/promises';
+import { z } from 'zod';
+import { ActorsError } from '../../errors.ts';
+import type { Message, ToolCall, ToolSchema } from '../types.ts';
+import type { UserSimulator, UserStart, UserTurn } from './types.ts';
+
+const Options = z.strictObject({
+  /** Such as http://127.0.0.1:8000/v1. */
+  base_url: z.url(),
+  model: z.string().min(1),
+  /** Name of the environment variable with the key; none is sent without it. */
+  api_key_env: z.string().min(1).optional(),
+  temperature: z.number().min(0).default(0),
+  max_tokens: z.number().int().positive().optional(),
+  /** Of one request, milliseconds. */
+  timeout_ms: z.number().positive().default(60_000),
+  /** Tries after the first. */
+  retries: z.number().int().min(0).default(3),
+  /** Before the first retry, milliseconds; doubled each time. */
+  backoff_ms: z.number().min(0).default(500),
+  /** In place of the benchmark's. */
+  guidelines: z.string().min(1).optional(),
+});
+
+const Reply = z.object({
+  choices: z
+    .array(
+      z.object({
+        message: z.object({
+          content: z.string().nullish(),
+          tool_calls: z
+            .array(z.object({ id: z.string().optional(), function: z.object({ name: z.string(), arguments: z.string() }) }))
+            .nullish(),
+        }),
+      }),
+    )
+    .min(1),
+});
+const Arguments = z.record(z.string(), z.unknown());
+
+type Wire = Record<string, unknown>;
+
+export class ModelUser implements UserSimulator {
+  readonly kind: string;
+  readonly #o: z.infer<typeof Options>;
+  #messages: Wire[] = [];
+  #tools: ToolSchema[] = [];
+  #seed = 0;
+  #turns = 0;
+  #closing = new AbortController();
+
+  constructor(options: Record<string, unknown>) {
+    const read = Options.safeParse(options);
+    if (!read.success) {
+      const { path, message } = read.error.issues[0]!;
+      const option = ['user_options', ...path].join('.');
+      throw new ActorsError('SINKFLEX_ENVIRONMENT_OPTION', `option ${option} of user=llm: ${message}; it needs base_url and model`, {
+        details: { option },
+      });
+    }
+    this.#o = read.data;
+    this.kind = `model:${this.#o.model}`;
+  }
+
+  start(o: UserStart): void {
+    const guidelines = this.#o.guidelines ?? o.guidelines;
+    if (guidelines === undefined) {
+      throw new ActorsError(
+        'SINKFLEX_TAU2_DATA',
+        'user=llm: the data folder has no user_simulator/simulation_guidelines.md; add it, or give user_options.guidelines',
+      );
+    }
+    this.#closing = new AbortController();
+    this.#seed = o.seed;
+    this.#turns = 0;
+    this.#tools = o.tools;
+    this.#messages = [{ role: 'system', content: `${guidelines}\n\n<scenario>\n${o.scenario.text}\n</scenario>` }];
+    // The last one of a history arrives with the first reply.
+    for (const { role, content } of o.history.slice(0, -1)) {
+      if (content === '' || (role !== 'assistant' && role !== 'user')) continue;
+      this.#messages.push({ role: role === 'user' ? 'assistant' : 'user', content });
+    }
+  }
+
+  async reply(incoming: readonly Message[]): Promise<UserTurn> {
+    for (const m of incoming) {
+      if (m.role === 'tool') this.#messages.push({ role: 'tool', content: m.content, tool_call_id: m.toolCallId ?? '' });
+      else this.#messages.push({ role: 'user', content: m.content });
+    }
+    const { content, calls } = await this.#ask();
+    this.#turns++;
+    if (calls.length === 0) {
+      this.#messages.push({ role: 'assistant', content });
+      return { text: content };
+    }
+    this.#messages.push({
+      role: 'assistant',
+      content: null,
+      tool_calls: calls.map((c) => ({ id: c.id, type: 'function', function: { name: c.name, arguments: JSON.stringify(c.arguments) } })),
+    });
+    return { toolCalls: calls };
+  }
+
+  close(): void {
+    this.#closing.abort();
+  }
+
+  async #ask(): Promise<{ content: string; calls: ToolCall[] }> {
+    const { retries, backoff_ms, timeout_ms, base_url } = this.#o;
+    let why = '';
+    for (let attempt = 0; attempt <= retries; attempt++) {
+      if (attempt > 0) await after(backoff_ms * 2 ** (attempt - 1), undefined, { signal: this.#closing.signal });
+      try {
+        const response = await fetch(`${base_url.replace(/\/$/, '')}/chat/completions`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', ...this.#authorization() },
+          body: JSON.stringify(this.#request()),
+          signal: AbortSignal.any([this.#closing.signal, AbortSignal.timeout(timeout_ms)]),
+        });
+        if (response.ok) return this.#read(await response.json());
+        await response.body?.cancel();
+        why = `HTTP ${response.status}`;
+        // What is wrong with the request stays wrong.
+        if (response.status < 500 && response.status !== 429 && response.status !== 408) break;
+      } catch (cause) {
+        if (this.#closing.signal.aborted) throw cause;
+        why = cause instanceof Error ? cause.message : String(cause);
+      }
+    }
+    throw new ActorsError('SINKFLEX_USER_FAILED', `the user ${this.kind} at ${base_url} gave no answer: ${why}`, {
+      details: { model: this.#o.model, baseUrl: base_url },
+    });
+  }
+
+  #request(): Wire {
+    const { model, temperature, max_tokens } = this.#o;
+    return {
+      model,
+      temperature,
+      // Another one each turn; 31 bits, which every server takes.
+      seed: (this.#seed + this.#turns) & 0x7fffffff,
+      messages: this.#messages,
+      ...(max_tokens === undefined ? {} : { max_tokens }),
+      ...(this.#tools.length === 0 ? {} : { tools: this.#tools }),
+    };
+  }
+
+  #read(body: unknown): { content: string; calls: ToolCall[] } {
+    const { content, tool_calls } = Reply.parse(body).choices[0]!.message;
+    const calls = (tool_calls ?? []).map((c, i) => ({
+      id: c.id ?? `user_${this.#turns}_${i}`,
+      name: c.function.name,
+      arguments: Arguments.parse(JSON.parse(c.function.arguments || '{}')),
+    }));
+    return { content: content ?? '', calls };
+  }
+
+  #authorization(): Record<string, string> {
+    const key = this.#o.api_key_env === undefined ? undefined : process.env[this.#o.api_key_env];
+    return key === undefined ? {} : { authorization: `Bearer ${key}` };
+  }
+}
