@@ -13,7 +13,7 @@ const REUSE_BUFFER = 512; // msgpackr: give back the shared target with its rang
 const RESET_POSITION = 1024; // and start the next message at the same place
 
 /**
- * msgpackr's native reader of strings: its search and load take as long as a tenth of a worker's cold start, and first calls do without it.
+ * msgpackr's native reader of strings is searched and loaded off the way to a worker's first call, which does without it.
  * The main entry of the package installs it in the modules that are in use already.
  */
 const NATIVE_STRINGS_AFTER_MS = 1000;
