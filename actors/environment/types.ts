@@ -112,6 +112,8 @@ export interface EnvironmentEntry {
   create(options?: Record<string, unknown>): Environment;
   /** Asked once before a run starts anything: throws where its episodes could only fail on this machine. */
   prepare?(options?: Record<string, unknown>): Promise<void>;
+  /** Where the held-out tasks are a given set: validation seeds that stand for each of them once, in order. Drawn by seed otherwise. */
+  validationSeeds?(options?: Record<string, unknown>): number[];
   /** Tokenizer, chat template and parser that were made for it; without one it takes those of the model's folder. */
   chat?: ChatFormat;
   /** A scripted expert that errs as a weak policy would; the material of the warm start. */

@@ -18,6 +18,7 @@ import { Recorder } from './recorder.ts';
 import { checkRoom } from './room.ts';
 import { Run } from './run.ts';
 import { RunFolder } from './run-folder.ts';
+import { clipValidation } from './validation.ts';
 
 /** What shutting down may take before everything is killed; a user who pressed Ctrl-C waits at most two seconds in all. */
 const shutdownMs = 1000;
@@ -50,9 +51,14 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   let unwatch: (() => void) | undefined;
   try {
     checkCpu();
-    const config = await withModule(settings);
-    const chat = new Chat(chatFormat(entry(config.env.name)));
-    await checkEnvironment(config);
+    const asked = await withModule(settings);
+    const chat = new Chat(chatFormat(entry(asked.env.name)));
+    await checkEnvironment(asked);
+    const config = clipValidation(asked);
+    if (config !== asked) {
+      const text = `data.val_size = ${asked.data.val_size}: ${config.env.name} has ${config.data.val_size} held-out tasks, and each is run once`;
+      progress({ kind: 'note', level: 'warning', text });
+    }
     if (config.resume !== null) {
       from = checkpointOf(config.resume);
       readCheckpoint(from);

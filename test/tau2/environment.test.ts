@@ -10,6 +10,8 @@ import {
   tau2,
   validationTask,
 } from '../../actors/environment/index.ts';
+import { parseConfig, parseOverrides } from '../../actors/pipeline/config.ts';
+import { clipValidation } from '../../actors/pipeline/validation.ts';
 import { absent, dataFolder, NO_FIXES } from './traces.ts';
 
 const skip = absent === undefined ? {} : { skip: `the data of tau2-bench are not there: ${absent} (TAU2_TRACES, TAU2_DATA)` };
@@ -61,6 +63,23 @@ t.test('they keep what environments must keep', skip, async (t) => {
       t.strictSame(await checkEnvironment(entry(name), { seeds: [0, 7, 0x80000001], options: { data, user } }), [], `${name}, ${user}`);
     }
   }
+});
+
+t.test('validation runs each task of the split once, in order', skip, async (t) => {
+  for (const [o, split] of [
+    [{}, 'test'],
+    [{ split: 'train' }, 'train'],
+    [{ task: '7' }, undefined],
+  ] as const) {
+    const wanted = split === undefined ? ['7'] : tau2.tau2Data(data, 'retail').split(split);
+    const seeds = entry('tau2-retail').validationSeeds!({ data, ...o });
+    const environment = make('tau2-retail', { data, ...o });
+    const got: unknown[] = [];
+    for (const seed of seeds) got.push((await environment.reset({ seed })).info.task);
+    t.strictSame(got, wanted);
+  }
+  const config = parseConfig([parseOverrides(['env.name=tau2-retail', `env.options.data=${data}`, 'data.val_size=400'])]);
+  t.match(clipValidation(config).data, { val_size: 40, val_interim_size: 40 });
 });
 
 t.test('an episode alone: the reference by hand', skip, async (t) => {

@@ -1,4 +1,5 @@
 /** The domains as entries of the registry. */
+import { validationTask } from '../seeds.ts';
 import type { EnvironmentEntry } from '../types.ts';
 import { tau2Data } from './data.ts';
 import type { DomainName } from './domain.ts';
@@ -27,6 +28,20 @@ function entryOf(domain: DomainName): EnvironmentEntry {
     name,
     summary: SUMMARIES[domain],
     create: (options) => new Tau2Environment(domain, options),
+    validationSeeds(options = {}) {
+      const o = readOptions(name, options);
+      const data = tau2Data(o.data, domain);
+      const { split } = Tau2Environment.taskOf(data, o, validationTask(0));
+      const ids = o.task === undefined ? data.split(split) : [o.task];
+      // The first seed that draws each: about n ln n draws.
+      const seeds = new Map<string, number>();
+      for (let i = 0; seeds.size < ids.length; i++) {
+        const seed = validationTask(i);
+        const { id } = Tau2Environment.taskOf(data, o, seed).task;
+        if (!seeds.has(id)) seeds.set(id, seed);
+      }
+      return ids.map((id) => seeds.get(id)!);
+    },
     baselines: { 'do nothing': scored(doNothingScore), reference: scored(referenceScore) },
   };
 }
