@@ -63,7 +63,7 @@ export class WarningSigns {
     const seen = new Map<Sign, string>();
     const [score, entropy] = [m['training/score'] ?? 0, m['actor/entropy']];
     push(this.#recent.score, score, WINDOW);
-    if (m['frac_reward_zero_std'] !== undefined) push(this.#recent.spread, m['frac_reward_zero_std'], WINDOW);
+    if (m.frac_reward_zero_std !== undefined) push(this.#recent.spread, m.frac_reward_zero_std, WINDOW);
     if (m['response_length/clip_ratio'] !== undefined) push(this.#recent.cut, m['response_length/clip_ratio'], WINDOW);
     this.#numbers(m, seen);
     if (entropy !== undefined && Number.isFinite(entropy)) this.#entropy(entropy, seen);
