@@ -1,6 +1,6 @@
 // Typed arrays on the wire: 18 bytes in the msgpack stream that say where the array's bytes are, and the bytes in raw sections. What is
 // decoded is a view of what was received: of a frame's sections, or of a block of shared memory, mapped for this reader alone.
-import { addExtension } from 'msgpackr/pack';
+import { addExtension } from 'msgpackr';
 import { type BlockView, openBlock } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { contentBytes, DESCRIPTOR_BYTES, noteView, SHARED_BYTES, sealedBlockOf, takeRoom } from './blocks.ts';

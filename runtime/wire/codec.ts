@@ -1,7 +1,7 @@
 // Values to bytes and back: positional msgpack for structure, raw sections for typed arrays, so that a decoded array is a view of what
 // was received. Records are sequential (each shape is defined once on a connection), so an encoder and its decoder must see the same
 // messages in the same order, and are replaced together.
-import { addExtension, Packr, Unpackr } from 'msgpackr/pack';
+import { addExtension, Packr, Unpackr } from 'msgpackr';
 import { RuntimeFailure } from '../api/errors.ts';
 import { extension, malformed, open, readFrom, Source, writeTo } from './arrays.ts';
 import { contentBytes, DESCRIPTOR_BYTES } from './blocks.ts';
@@ -11,13 +11,6 @@ import { findUnsendable } from './unsendable.ts';
 
 const REUSE_BUFFER = 512; // msgpackr: give back the shared target with its range instead of a subarray,
 const RESET_POSITION = 1024; // and start the next message at the same place
-
-/**
- * msgpackr's native reader of strings is searched and loaded off the way to a worker's first call, which does without it.
- * The main entry of the package installs it in the modules that are in use already.
- */
-const NATIVE_STRINGS_AFTER_MS = 1000;
-setTimeout(() => void import('msgpackr').catch(() => {}), NATIVE_STRINGS_AFTER_MS).unref(); // failed: strings are read in JavaScript
 
 addExtension({
   Class: Set,

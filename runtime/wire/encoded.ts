@@ -1,7 +1,7 @@
 // A value as bytes that stand alone: made once, sent any number of times (put, constructor arguments, calls that wait for an address).
 // Large ones are in a block of shared memory, where readers find them.
 
-import { addExtension, Packr, Unpackr } from 'msgpackr/pack';
+import { addExtension, Packr, Unpackr } from 'msgpackr';
 import { type BlockView, closeView, type SharedBlock } from '../../kernels/host.ts';
 import { type Allocate, currentSource, currentWriter, extension, malformed, open, readFrom, Source, writeTo } from './arrays.ts';
 import { contentBytes, DESCRIPTOR_BYTES, SHARED_BYTES } from './blocks.ts';

@@ -1,5 +1,5 @@
 // What cannot be sent, and where it is in a value: refused with its place, since it would arrive as something else.
-import { addExtension } from 'msgpackr/pack';
+import { addExtension } from 'msgpackr';
 import { RuntimeFailure } from '../api/errors.ts';
 
 /** Classes whose content is out of reach, or means nothing elsewhere: as plain objects they would be empty. */
