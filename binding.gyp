@@ -8,7 +8,9 @@
     'x86_avx512': ['-mavx512f', '-mavx512dq', '-mavx512bw', '-mavx512vl', '-mavx2', '-mfma'],
   },
   'target_defaults': {
-    'defines': ['NAPI_VERSION=9', 'NODE_ADDON_API_CPP_EXCEPTIONS_ALL', 'NODE_ADDON_API_DISABLE_DEPRECATED'],
+    # A worker that is terminated inside a call of ours cannot be thrown at any more: that is its end, and not the process's.
+    'defines': ['NAPI_VERSION=9', 'NODE_ADDON_API_CPP_EXCEPTIONS_ALL', 'NODE_ADDON_API_DISABLE_DEPRECATED',
+                'NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS'],
     'include_dirs': ['kernels'],
     'cflags!': ['-fno-exceptions', '-O2'],
     'cflags_cc!': ['-fno-exceptions', '-fno-rtti', '-std=gnu++17', '-std=gnu++20'],

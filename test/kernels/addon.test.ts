@@ -48,3 +48,26 @@ t.test('an addon that was cut off is told of, and install mends it', (t) => {
   t.equal(load(), 'loaded', 'the build of an older version noted nothing');
   t.end();
 });
+
+t.test('a worker that is terminated inside calls of the addon ends alone, and not with its process', (t) => {
+  // In a process of its own: what went wrong here was an abort. The worker does little but have errors thrown from native code.
+  const host = JSON.stringify(new URL('../../kernels/host.js', import.meta.url).href);
+  const worker = `import(${host}).then(({ openBlock, SharedMemory }) => {
+    require('worker_threads').parentPort.postMessage('ready');
+    for (;;) for (const call of [() => SharedMemory.create(-1), () => openBlock(new Uint8Array(3), false)]) try { call(); } catch {}
+  });`;
+  const main = `const { Worker } = require('worker_threads');
+    (async () => {
+      for (let i = 0; i < 24; i++) {
+        const worker = new Worker(${JSON.stringify(worker)}, { eval: true });
+        await new Promise((ready) => worker.once('message', ready));
+        await new Promise((wait) => setTimeout(wait, i / 4));
+        await worker.terminate();
+      }
+    })();`;
+  const env = { ...process.env };
+  delete env.NODE_OPTIONS;
+  const { status, signal, stderr } = spawnSync(process.execPath, ['-e', main], { env, encoding: 'utf8', timeout: 60_000 });
+  t.strictSame({ status, signal, stderr }, { status: 0, signal: null, stderr: '' });
+  t.end();
+});
