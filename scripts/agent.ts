@@ -1,4 +1,5 @@
 // `sinkflex agent`: a node of a cluster, as a process of its own.
+import { resolve } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { joinHead } from '../runtime/index.ts';
 import { defaultFolder } from './head.ts';
@@ -12,6 +13,8 @@ interface Flags {
   resource: Record<string, string>;
   label: Record<string, string>;
   sharedWorkers?: number;
+  objectStoreMemory?: number;
+  spillFolder?: string;
   drainMs: number;
   timeline?: boolean;
   json?: boolean;
@@ -44,11 +47,13 @@ export function agentCommand(): Command {
     .option('--resource <name=amount>', 'another amount that this node has (repeatable)', pair, {})
     .option('--label <name=value>', 'a label of this node (repeatable)', pair, {})
     .option('--shared-workers <n>', "processes for actors with isolation 'shared'", amount)
+    .option('--object-store-memory <bytes>', 'shared memory for large values; default 30 % of the machine', amount)
+    .option('--spill-folder <path>', 'where values go that memory has no room for; default a folder of its own in that of the head')
     .option('--drain-ms <ms>', 'time for actors to move when the node is drained', amount, 30_000)
     .option('--timeline', 'record calls, for sinkflex timeline')
     .option('--json', 'say what it is as one JSON object')
     .action(async (o: Flags) => {
-      const { join: address, node, cpus, gpus, memory, sharedWorkers } = o;
+      const { join: address, node, cpus, gpus, memory, sharedWorkers, objectStoreMemory, spillFolder } = o;
       const resources = Object.fromEntries(Object.entries(o.resource).map(([name, text]) => [name, Number(text)]));
       const agent = await joinHead({
         address,
@@ -60,6 +65,8 @@ export function agentCommand(): Command {
         ...(gpus === undefined ? {} : { gpus }),
         ...(memory === undefined ? {} : { memory }),
         ...(sharedWorkers === undefined ? {} : { sharedWorkers }),
+        ...(objectStoreMemory === undefined ? {} : { objectStoreMemory }),
+        ...(spillFolder === undefined ? {} : { spillFolder: resolve(spillFolder) }),
       });
       process.stdout.write(o.json ? `${JSON.stringify({ node: agent.node, pid: process.pid })}\n` : `node ${agent.node} of ${address}\n`);
       let draining = false;

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import type { HeadProcess } from '../head/index.ts';
 import type { JoinedAgent } from '../node/index.ts';
 import { RuntimeFailure } from './errors.ts';
-import { checkTotal } from './options.ts';
+import { checkStore, checkTotal } from './options.ts';
 import type { ActorOutput, ResourceOptions } from './types.ts';
 
 export interface HeadOptions {
@@ -30,6 +30,10 @@ export interface AgentOptions extends ResourceOptions {
   labels?: Record<string, string>;
   /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
   sharedWorkers?: number;
+  /** Bytes of shared memory for large values of all workers of this node, at least 2^20. Default 30 % of the machine's memory. */
+  objectStoreMemory?: number;
+  /** A folder that is there, for values that memory has no room for; default the node's own folder inside the head's. */
+  spillFolder?: string;
   /** Workers of this node record calls, as with init({ timeline: true }). */
   timeline?: boolean;
   /** Where lines that actors write go; default this process's stderr with a `[name pid]` prefix. */
@@ -76,12 +80,14 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
  */
 export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
   const { address, node, labels, sharedWorkers, timeline = false, onOutput = toStderr } = options;
+  const store = checkStore(options);
   const { joinHead: join } = await import('../node/index.ts');
   const agent: JoinedAgent = await join({
     folder: resolve(address),
     total: checkTotal(options),
     onOutput,
     timeline,
+    ...store,
     ...(node === undefined ? {} : { node }),
     ...(labels === undefined ? {} : { labels }),
     ...(sharedWorkers === undefined ? {} : { sharedWorkers }),

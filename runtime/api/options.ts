@@ -233,6 +233,17 @@ export function checkTotal(options: ResourceOptions): Record<string, number> {
   return resources;
 }
 
+/** Where a node keeps large values: what was given, checked. */
+export function checkStore(
+  options: Pick<InitOptions, 'objectStoreMemory' | 'spillFolder'>,
+): Pick<InitOptions, 'objectStoreMemory' | 'spillFolder'> {
+  const { objectStoreMemory, spillFolder } = options;
+  return {
+    ...(objectStoreMemory === undefined ? {} : { objectStoreMemory: count('objectStoreMemory', objectStoreMemory, 0, 2 ** 20) }),
+    ...(spillFolder === undefined ? {} : { spillFolder: folder('spillFolder', spillFolder) }),
+  };
+}
+
 export function checkInit(options: InitOptions): CheckedInit {
   checkKnown('init', options, INIT);
   const { process, thread } = options.warmWorkers ?? {};

@@ -2,6 +2,20 @@
 import { addExtension } from 'msgpackr';
 import { RuntimeFailure } from '../api/errors.ts';
 
+/** Something to ask `instanceof` of, for a prototype that no global names. */
+function classOf(name: string, prototype: object): abstract new (...args: never[]) => object {
+  const made = Object.defineProperty(function made() {}, 'name', { value: name });
+  made.prototype = prototype;
+  return made as unknown as abstract new (
+    ...args: never[]
+  ) => object;
+}
+
+const above = (value: object, levels: number): object => (levels === 0 ? value : above(Object.getPrototypeOf(value) as object, levels - 1));
+const Generator = classOf('Generator', above((function* () {})(), 2));
+const AsyncGenerator = classOf('AsyncGenerator', above((async function* () {})(), 2));
+const Iterator = classOf('Iterator', above([][Symbol.iterator](), 2));
+
 /** Classes whose content is out of reach, or means nothing elsewhere: as plain objects they would be empty. */
 const bound: readonly (abstract new (...args: never[]) => object)[] = [
   RegExp,
@@ -17,6 +31,16 @@ const bound: readonly (abstract new (...args: never[]) => object)[] = [
   ReadableStream,
   WritableStream,
   Blob,
+  Generator,
+  AsyncGenerator,
+  Iterator,
+  Intl.Collator,
+  Intl.DateTimeFormat,
+  Intl.ListFormat,
+  Intl.NumberFormat,
+  Intl.PluralRules,
+  Intl.RelativeTimeFormat,
+  Intl.Segmenter,
   Number,
   String,
   Boolean,
@@ -26,6 +50,9 @@ const instead = new Map<unknown, string>([
   [RegExp, 'send its source and flags'],
   [URL, 'send its href'],
   [URLSearchParams, 'send its text'],
+  [Generator, 'send an array of what it yields'],
+  [AsyncGenerator, 'send an array of what it yields'],
+  [Iterator, 'send an array of what it yields'],
   [Promise, 'await it, or pass the ref of a call'],
   [SharedArrayBuffer, 'send a copy, or put() an array'],
 ]);
@@ -43,7 +70,7 @@ function obstacle(value: unknown): string | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const type = refused(value);
   if (type === undefined) return undefined;
-  return `${type.name.startsWith('A') ? 'an' : 'a'} ${type.name} cannot be sent${instead.has(type) ? `: ${instead.get(type)}` : ''}`;
+  return `${/^[AI]/.test(type.name) ? 'an' : 'a'} ${type.name} cannot be sent${instead.has(type) ? `: ${instead.get(type)}` : ''}`;
 }
 
 const MOST_LOOKED_AT = 100_000;

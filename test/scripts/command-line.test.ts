@@ -245,3 +245,13 @@ t.test('a program passes settings as it likes', async (t) => {
   t.match(config, { seed: 3, rollout: { n: 5, temperature: 0.9 }, sft: { total_steps: 20 } });
   t.equal((await compose({})).preset, 'desk');
 });
+
+t.test('an agent checks where large values go before it joins', async (t) => {
+  const folder = t.testdir({});
+  const small = await sinkflex(t, ['agent', '--join', folder, '--object-store-memory', '5']);
+  t.match(small.errors, /objectStoreMemory.*1048576/s);
+  const nowhere = await sinkflex(t, ['agent', '--join', folder, '--spill-folder', join(folder, 'none')]);
+  t.match(nowhere.errors, /spillFolder.*a folder that is there/s);
+  t.not(small.code, 0);
+  t.not(nowhere.code, 0);
+});
