@@ -14,7 +14,6 @@ function classOf(name: string, prototype: object): abstract new (...args: never[
 const above = (value: object, levels: number): object => (levels === 0 ? value : above(Object.getPrototypeOf(value) as object, levels - 1));
 const Generator = classOf('Generator', above((function* () {})(), 2));
 const AsyncGenerator = classOf('AsyncGenerator', above((async function* () {})(), 2));
-const Iterator = classOf('Iterator', above([][Symbol.iterator](), 2));
 
 /** Classes whose content is out of reach, or means nothing elsewhere: as plain objects they would be empty. */
 const bound: readonly (abstract new (...args: never[]) => object)[] = [
@@ -33,10 +32,11 @@ const bound: readonly (abstract new (...args: never[]) => object)[] = [
   Blob,
   Generator,
   AsyncGenerator,
-  Iterator,
   Intl.Collator,
   Intl.DateTimeFormat,
+  Intl.DisplayNames,
   Intl.ListFormat,
+  Intl.Locale,
   Intl.NumberFormat,
   Intl.PluralRules,
   Intl.RelativeTimeFormat,
@@ -52,7 +52,6 @@ const instead = new Map<unknown, string>([
   [URLSearchParams, 'send its text'],
   [Generator, 'send an array of what it yields'],
   [AsyncGenerator, 'send an array of what it yields'],
-  [Iterator, 'send an array of what it yields'],
   [Promise, 'await it, or pass the ref of a call'],
   [SharedArrayBuffer, 'send a copy, or put() an array'],
 ]);
