@@ -17,7 +17,7 @@ export function transcript(t: Trajectory, o: TranscriptOptions): string {
   const lines = [
     `${t.reward >= 1 ? 'Solved' : t.reward > 0 ? 'Partly solved' : 'Failed'} episode: ${o.origin}`,
     `task ${t.task}, sample ${t.sample}, seed ${t.seed}; ended by ${t.stopReason} after ${t.turns} turns, ${t.toolCalls} tool calls, ${t.malformed} malformed`,
-    `reward ${trim(t.reward)}${parts.length > 0 ? ` = ${parts.join(' x ')}` : ''}`,
+    `reward ${trim(t.reward)}${parts.length > 0 ? ` (${parts.join(', ')})` : ''}`,
     '> is the policy, | is the prompt, the tools and the user',
     '',
   ];

@@ -1,7 +1,7 @@
 // docs/memory.md and its plot, from the cells of the suite `memory`.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { drawCurve, PALETTE } from '../../actors/pipeline/index.ts';
+import { drawCurve, PALETTE } from '../../actors/index.ts';
 import { packageRoot } from '../package-root.ts';
 
 export interface Cell {

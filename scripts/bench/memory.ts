@@ -49,9 +49,12 @@ async function measure(context: SuiteContext): Promise<void> {
     store.initialise(1);
     store.saveFolder(folder);
     store.close();
+    // A longer step than one that eager could not take is not tried.
+    let eagerEnded = !peers;
     for (const tokens of context.quick ? TOKENS.slice(0, 3) : TOKENS) {
       const ours = await cell('ours', 'none', tokens);
-      const eager = peers ? await cell('eager', 'none', tokens) : undefined;
+      const eager = eagerEnded ? undefined : await cell('eager', 'none', tokens);
+      if (eager?.memory !== undefined) eagerEnded = true;
       report(context, `memory.${tokens}`, ours, eager, tokens === 4096);
     }
     report(context, 'memory.checkpointing', await cell('ours', 'checkpointing', PART_TOKENS));
@@ -65,7 +68,7 @@ async function measure(context: SuiteContext): Promise<void> {
 
 function report(context: SuiteContext, row: string, ours: Cell, eager?: Cell, bar = false): void {
   if (ours.peak === undefined) {
-    context.report({ suite: 'memory', row, skipped: `out of memory: ${ours.memory}` });
+    context.report({ suite: 'memory', row, skipped: ours.memory ?? 'not measured' });
     return;
   }
   const measured = {
@@ -80,7 +83,7 @@ function report(context: SuiteContext, row: string, ours: Cell, eager?: Cell, ba
       ...(eager === undefined
         ? {}
         : eager.peak === undefined
-          ? { eager: 'out of memory' }
+          ? { eager: eager.memory ?? 'not measured' }
           : { eagerSeconds: eager.seconds!, eagerLoss: eager.loss! }),
     },
   };
@@ -110,6 +113,7 @@ function child(command: string, args: readonly string[]): Promise<Omit<Cell, 'si
     running.on('close', (code, signal) => {
       const line = out.trim().split('\n').at(-1);
       if (code === 0 && line) return resolve(JSON.parse(line));
+      if (signal === 'SIGKILL') return resolve({ memory: `ended after ${CELL_MS / 1000} s, or by the machine for memory` });
       reject(new CommandError('SINKFLEX_BENCH_PEER', `${args.join(' ')} ended with ${signal ?? code}: ${errors.slice(-600)}`));
     });
   });

@@ -181,7 +181,7 @@ t.test('transcripts read as text', async (t) => {
     [
       'Solved episode: validation after step 4',
       'task 3, sample 0, seed 7; ended by stop after 1 turns, 1 tool calls, 0 malformed',
-      'reward 1 = state 1 x told 1',
+      'reward 1 (state 1, told 1)',
       '> is the policy, | is the prompt, the tools and the user',
       '',
       '| where is my bike ?',
