@@ -146,7 +146,7 @@ t.test('kill -9 of an agent kills its workers; who may, lives on elsewhere', asy
   // A call that is under way before the head's word of the death arrives is lost with the first incarnation, and says so.
   const again = await moves
     .incarnation()
-    .catch((e: { code: string }) => (e.code === 'SINKFLEX_ACTOR_DIED' ? moves.incarnation() : Promise.reject(e)));
+    .catch((e: unknown) => ((e as { code?: string }).code === 'SINKFLEX_ACTOR_DIED' ? moves.incarnation() : Promise.reject(e)));
   t.equal(again, 2);
   t.equal(listActors().find(({ name, state }) => name === 'moves' && state === 'alive')!.node, 'a');
   t.match(await ends.label().catch((e: unknown) => e), { code: 'SINKFLEX_ACTOR_DIED', final: true, details: { reason: 'lost' } });
