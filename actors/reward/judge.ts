@@ -3,8 +3,8 @@
  * kept by what was asked; calls are counted against a budget; what fails for a while is tried again.
  */
 import { createHash } from 'node:crypto';
-import { setTimeout as after } from 'node:timers/promises';
 import { z } from 'zod';
+import { askEndpoint, EndpointFailure } from '../endpoint.ts';
 import { ActorsError } from '../errors.ts';
 import type { RewardComponent, ScoredEpisode } from './types.ts';
 
@@ -68,52 +68,31 @@ export class JudgeReward implements RewardComponent {
   }
 
   async #ask(prompt: string, signal: AbortSignal): Promise<number> {
-    let why = '';
-    for (let attempt = 0; attempt <= this.#o.retries; attempt++) {
-      if (attempt > 0) await after(this.#o.backoffMs * 2 ** (attempt - 1), undefined, { signal });
-      if (this.#requests >= this.#o.budget) {
-        throw new ActorsError(
-          'SINKFLEX_REWARD_BUDGET',
-          `reward ${this.name}: the judge's budget of ${this.#o.budget} requests is used up`,
-          {
-            details: { component: this.name, budget: this.#o.budget },
-          },
-        );
-      }
-      this.#requests++;
-      try {
-        const response = await this.#o.fetch(`${this.#o.baseUrl.replace(/\/$/, '')}/chat/completions`, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json', ...this.#authorization() },
-          body: JSON.stringify({ model: this.#o.model, temperature: 0, messages: [{ role: 'user', content: prompt }] }),
-          signal,
-        });
-        if (!response.ok) {
-          why = `HTTP ${response.status}`;
-          // What is wrong with the request stays wrong.
-          if (response.status < 500 && response.status !== 429 && response.status !== 408) break;
-          continue;
-        }
-        const grade = this.#read(Reply.parse(await response.json()).choices[0]!.message.content);
-        if (grade !== undefined) return grade;
-        why = 'its answer has no grade';
-      } catch (cause) {
-        if (signal.aborted) throw cause;
-        why = cause instanceof Error ? cause.message : String(cause);
-      }
+    const { model, baseUrl } = this.#o;
+    const body = { model, temperature: 0, messages: [{ role: 'user', content: prompt }] };
+    const read = (answer: unknown): number => this.#read(Reply.parse(answer).choices[0]!.message.content);
+    try {
+      return await askEndpoint(this.#o, body, read, signal, () => this.#spend());
+    } catch (cause) {
+      if (!(cause instanceof EndpointFailure)) throw cause;
+      throw new ActorsError('SINKFLEX_REWARD_FAILED', `reward ${this.name}: the judge at ${baseUrl} gave no grade: ${cause.message}`, {
+        details: { component: this.name },
+      });
     }
-    throw new ActorsError('SINKFLEX_REWARD_FAILED', `reward ${this.name}: the judge at ${this.#o.baseUrl} gave no grade: ${why}`, {
-      details: { component: this.name },
-    });
   }
 
-  #authorization(): Record<string, string> {
-    const key = this.#o.apiKeyEnv === undefined ? undefined : process.env[this.#o.apiKeyEnv];
-    return key === undefined ? {} : { authorization: `Bearer ${key}` };
+  #spend(): void {
+    const { budget } = this.#o;
+    if (this.#requests >= budget) {
+      throw new ActorsError('SINKFLEX_REWARD_BUDGET', `reward ${this.name}: the judge's budget of ${budget} requests is used up`, {
+        details: { component: this.name, budget },
+      });
+    }
+    this.#requests++;
   }
 
   /** The last object with a grade: a judge may think aloud first, and quote what it read. */
-  #read(text: string): number | undefined {
+  #read(text: string): number {
     for (const [json] of [...text.matchAll(/\{[^{}]*\}/g)].reverse()) {
       try {
         const { grade } = Grade.parse(JSON.parse(json));
@@ -122,7 +101,7 @@ export class JudgeReward implements RewardComponent {
         // Not this one.
       }
     }
-    return undefined;
+    throw new Error('its answer has no grade');
   }
 
   #prompt(e: ScoredEpisode): string {

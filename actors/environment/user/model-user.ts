@@ -2,8 +2,8 @@
  * A language model as user, behind any OpenAI-compatible endpoint, our own `sinkflex serve` included. It sees the conversation from its side:
  * the agent's words come as `user`, its own as `assistant`. Whatever the endpoint fails in is SINKFLEX_USER_FAILED, never a score.
  */
-import { setTimeout as after } from 'node:timers/promises';
 import { z } from 'zod';
+import { askEndpoint, EndpointFailure } from '../../endpoint.ts';
 import { ActorsError } from '../../errors.ts';
 import type { Message, ToolCall, ToolSchema } from '../types.ts';
 import type { UserSimulator, UserStart, UserTurn } from './types.ts';
@@ -110,30 +110,16 @@ export class ModelUser implements UserSimulator {
   }
 
   async #ask(): Promise<{ content: string; calls: ToolCall[] }> {
-    const { retries, backoff_ms, timeout_ms, base_url } = this.#o;
-    let why = '';
-    for (let attempt = 0; attempt <= retries; attempt++) {
-      if (attempt > 0) await after(backoff_ms * 2 ** (attempt - 1), undefined, { signal: this.#closing.signal });
-      try {
-        const response = await fetch(`${base_url.replace(/\/$/, '')}/chat/completions`, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json', ...this.#authorization() },
-          body: JSON.stringify(this.#request()),
-          signal: AbortSignal.any([this.#closing.signal, AbortSignal.timeout(timeout_ms)]),
-        });
-        if (response.ok) return this.#read(await response.json());
-        await response.body?.cancel();
-        why = `HTTP ${response.status}`;
-        // What is wrong with the request stays wrong.
-        if (response.status < 500 && response.status !== 429 && response.status !== 408) break;
-      } catch (cause) {
-        if (this.#closing.signal.aborted) throw cause;
-        why = cause instanceof Error ? cause.message : String(cause);
-      }
+    const { retries, backoff_ms, timeout_ms, base_url, api_key_env, model } = this.#o;
+    const endpoint = { baseUrl: base_url, apiKeyEnv: api_key_env, retries, backoffMs: backoff_ms, timeoutMs: timeout_ms };
+    try {
+      return await askEndpoint(endpoint, this.#request(), (answer) => this.#read(answer), this.#closing.signal);
+    } catch (cause) {
+      if (!(cause instanceof EndpointFailure)) throw cause;
+      throw new ActorsError('SINKFLEX_USER_FAILED', `the user ${this.kind} at ${base_url} gave no answer: ${cause.message}`, {
+        details: { model, baseUrl: base_url },
+      });
     }
-    throw new ActorsError('SINKFLEX_USER_FAILED', `the user ${this.kind} at ${base_url} gave no answer: ${why}`, {
-      details: { model: this.#o.model, baseUrl: base_url },
-    });
   }
 
   #request(): Wire {
@@ -157,10 +143,5 @@ export class ModelUser implements UserSimulator {
       arguments: Arguments.parse(JSON.parse(c.function.arguments || '{}')),
     }));
     return { content: content ?? '', calls };
-  }
-
-  #authorization(): Record<string, string> {
-    const key = this.#o.api_key_env === undefined ? undefined : process.env[this.#o.api_key_env];
-    return key === undefined ? {} : { authorization: `Bearer ${key}` };
   }
 }
