@@ -1,12 +1,7 @@
 /** The tokenizer of code-bytes: bytes, with merges that make common pieces of its tasks one token each, in Hugging Face's format. */
 import type { TokenizerFiles } from '../../language/index.ts';
+import { MARKS, tokenizerFiles } from '../generated-tokenizer.ts';
 import { PIECES } from './pieces.ts';
-
-const SPECIALS = ['<|pad|>', '<|end|>', '<|system|>', '<|user|>', '<|assistant|>', '<|tool|>'] as const;
-
-const CHAT_TEMPLATE =
-  "{%- for message in messages -%}{{ '<|' + message['role'] + '|>' + message['content'] }}{%- if message['role'] == 'assistant' -%}{{ '<|end|>' }}{%- endif -%}{%- endfor -%}" +
-  "{%- if add_generation_prompt -%}{{ '<|assistant|>' }}{%- endif -%}";
 
 /** Each byte as the character that byte-level vocabularies write for it. */
 export function byteCharacters(): string[] {
@@ -18,7 +13,8 @@ export function byteCharacters(): string[] {
 /** tokenizer.json and tokenizer_config.json; the same bytes each time. */
 export function codeTokenizer(): TokenizerFiles {
   const bytes = byteCharacters();
-  const tokens = [...SPECIALS, ...bytes];
+  const specials = Object.values(MARKS);
+  const tokens: string[] = [...specials, ...bytes];
   const known = new Set<string>(tokens);
   const merges: string[] = [];
   for (const piece of PIECES) {
@@ -34,38 +30,13 @@ export function codeTokenizer(): TokenizerFiles {
       whole = longer;
     }
   }
-  for (let spare = 0; tokens.length % 16 !== 0; spare++) tokens.push(`<|spare_${spare}|>`);
-  const added = SPECIALS.map((content) => ({
-    id: tokens.indexOf(content),
-    content,
-    single_word: false,
-    lstrip: false,
-    rstrip: false,
-    normalized: false,
-    special: true,
-  }));
   const byteLevel = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true };
-  return {
-    tokenizer: {
-      version: '1.0',
-      truncation: null,
-      padding: null,
-      added_tokens: added,
-      normalizer: null,
-      pre_tokenizer: byteLevel,
-      post_processor: null,
-      decoder: byteLevel,
-      model: { type: 'BPE', dropout: null, unk_token: null, vocab: Object.fromEntries(tokens.map((token, id) => [token, id])), merges },
-    },
-    tokenizerConfig: {
-      added_tokens_decoder: Object.fromEntries(added.map(({ id, ...rest }) => [String(id), rest])),
-      additional_special_tokens: SPECIALS.slice(2),
-      chat_template: CHAT_TEMPLATE,
-      clean_up_tokenization_spaces: false,
-      eos_token: '<|end|>',
-      model_max_length: 4096,
-      pad_token: '<|pad|>',
-      tokenizer_class: 'PreTrainedTokenizerFast',
-    },
-  };
+  return tokenizerFiles({
+    tokens,
+    specials,
+    preTokenizer: byteLevel,
+    decoder: byteLevel,
+    model: (vocab) => ({ type: 'BPE', dropout: null, unk_token: null, vocab, merges }),
+    maxLength: 4096,
+  });
 }
