@@ -66,7 +66,7 @@ export class BubblewrapLauncher implements Launcher {
         ...[python, ...PYTHON_FLAGS, `${HOME}/supervisor.pyc`, config],
       ],
       files: [
-        write('passwd', 'nobody:x:65534:65534:nobody:/work:/bin/sh\n'),
+        write('passwd', 'nobody:x:65534:65534:nobody:/episode:/bin/sh\n'),
         write('filter.bpf', filter),
         supervisor!,
         join(inside, 'runner.cjs'),
@@ -128,11 +128,11 @@ function namespaces(python: string, node: string | undefined, limits: SandboxLim
     ...hidden.flatMap((folder) => ['--size', '4096', '--tmpfs', folder, '--remount-ro', folder]),
     // Each of these is memory of the sandbox's.
     ...['--size', '1048576', '--tmpfs', '/dev/shm', '--size', `${limits.diskBytes}`, '--tmpfs', '/tmp'],
-    ...['--size', `${limits.diskBytes}`, '--tmpfs', '/work', '--perms', '0555', '--dir', '/etc', '--ro-bind-data', '4', '/etc/passwd'],
+    ...['--size', `${limits.diskBytes}`, '--tmpfs', '/episode', '--perms', '0555', '--dir', '/etc', '--ro-bind-data', '4', '/etc/passwd'],
     ...['--perms', '0555', '--dir', '/opt', '--perms', '0555', '--dir', HOME],
     ...['--ro-bind-data', '6', `${HOME}/supervisor.pyc`, '--ro-bind-data', '7', `${HOME}/runner.cjs`],
     ...['--ro-bind-data', '8', `${HOME}/_sinkflex_children.pyc`],
     ...(node === undefined ? [] : ['--ro-bind', node, `${HOME}/node`]),
-    ...['--chdir', '/work', '--remount-ro', '/dev', '--remount-ro', '/', '--seccomp', '5'],
+    ...['--chdir', '/episode', '--remount-ro', '/dev', '--remount-ro', '/', '--seccomp', '5'],
   ];
 }

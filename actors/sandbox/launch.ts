@@ -17,7 +17,7 @@ export const PYTHON_FLAGS = ['-s', '-S', '-B'];
 /** What every program inside sees of the environment. */
 export const ENVIRONMENT: Readonly<Record<string, string>> = {
   PATH: '/usr/bin:/bin',
-  HOME: '/work',
+  HOME: '/episode',
   LANG: 'C.UTF-8',
   PYTHONHASHSEED: '0',
   UV_THREADPOOL_SIZE: '1',

@@ -231,7 +231,7 @@ export function checkedPath(path: string): string {
   if (path === '' || path.startsWith('/') || path.includes('\0') || path.split('/').includes('..')) {
     throw new ActorsError(
       'SINKFLEX_SANDBOX_OPTION',
-      `a file of a sandbox is named relative to /work, without "..": ${JSON.stringify(path)}`,
+      `a file of a sandbox is named relative to /episode, without "..": ${JSON.stringify(path)}`,
       {
         details: { path },
       },

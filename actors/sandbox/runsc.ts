@@ -52,13 +52,13 @@ export class RunscLauncher implements Launcher {
     const python = findPython();
     this.#folder = p.ownFolder;
     const root = join(p.ownFolder, 'rootfs');
-    for (const folder of ['proc', 'dev', 'tmp', 'work', 'usr', 'etc', `.${HOME}`]) mkdirSync(join(root, folder), { recursive: true });
+    for (const folder of ['proc', 'dev', 'tmp', 'episode', 'usr', 'etc', `.${HOME}`]) mkdirSync(join(root, folder), { recursive: true });
     for (const name of ['lib', 'lib64', 'bin', 'sbin']) {
       if (existsSync(`/usr/${name}`) && !existsSync(join(root, name))) symlinkSync(`usr/${name}`, join(root, name));
     }
     for (const path of [...compileSupervisor(python, p.ownFolder), join(insideFolder(), 'runner.cjs')])
       copyFileSync(path, join(root, HOME, basename(path)));
-    writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:/work:/bin/sh\n');
+    writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:/episode:/bin/sh\n');
     const node = p.javascript ? reachableNode(p.stateFolder) : undefined;
     if (node !== undefined) writeFileSync(join(root, HOME, 'node'), '');
     const rights = ['CAP_KILL', 'CAP_SETUID', 'CAP_SETGID', 'CAP_DAC_OVERRIDE'];
@@ -76,7 +76,7 @@ export class RunscLauncher implements Launcher {
         user: { uid: 0, gid: 0 },
         args: [python, ...PYTHON_FLAGS, `${HOME}/supervisor.pyc`, config],
         env: Object.entries(ENVIRONMENT).map(([name, value]) => `${name}=${value}`),
-        cwd: '/work',
+        cwd: '/episode',
         noNewPrivileges: true,
         capabilities: { bounding: rights, effective: rights, permitted: rights, inheritable: [], ambient: [] },
       },
@@ -90,7 +90,7 @@ export class RunscLauncher implements Launcher {
         ...hidden.map((folder) => ({ ...small(folder, 4096, '0555'), options: ['ro', 'size=4096', 'mode=0555'] })),
         ...(node === undefined ? [] : [{ destination: `${HOME}/node`, type: 'bind', source: node, options: ['ro', 'bind'] }]),
         small('/tmp', p.limits.diskBytes, '1777'),
-        small('/work', p.limits.diskBytes, '0777'),
+        small('/episode', p.limits.diskBytes, '0777'),
       ],
       linux: { namespaces: ['pid', 'network', 'ipc', 'uts', 'mount'].map((type) => ({ type })) },
     };

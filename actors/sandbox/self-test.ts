@@ -69,7 +69,7 @@ export async function examine(e: Examined): Promise<LimitReport[]> {
     language: 'python',
     code: readFileSync(join(insideFolder(), 'probe.py'), 'utf8'),
     // The root folder and what a sandbox has of its own are not hidden.
-    stdin: JSON.stringify({ hidden: hidden.filter((path) => !['/', '/tmp', '/work', '/tmp/sinkflex'].includes(path)) }),
+    stdin: JSON.stringify({ hidden: hidden.filter((path) => !['/', '/tmp', '/episode', '/tmp/sinkflex'].includes(path)) }),
   });
   let seen: Seen;
   try {
@@ -111,7 +111,7 @@ function fromInside(s: Seen, e: Examined): LimitReport[] {
     limit(
       'read-only',
       s.writable.length === 0,
-      s.writable.length === 0 ? 'nothing but /work, /tmp and /dev/shm' : `writable: ${s.writable.join(', ')}`,
+      s.writable.length === 0 ? 'nothing but /episode, /tmp and /dev/shm' : `writable: ${s.writable.join(', ')}`,
     ),
     limit('files', visible.length === 0, visible.length === 0 ? 'nothing of the host but /usr' : `visible: ${visible.join(', ')}`),
     limit('disk', tooLarge.length === 0, JSON.stringify(s.sizes)),

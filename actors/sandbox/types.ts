@@ -3,13 +3,13 @@
 export type SandboxLanguage = 'python' | 'javascript' | 'shell';
 
 export interface SandboxLimits {
-  /** Memory of everything in the sandbox together, its files in /work and /tmp included. */
+  /** Memory of everything in the sandbox together, its files in /episode and /tmp included. */
   memoryBytes: number;
   /** Processes and threads at once. */
   processes: number;
   /** Cores' worth of time. */
   cpus: number;
-  /** Size of /work and of /tmp, each. */
+  /** Size of /episode and of /tmp, each. */
   diskBytes: number;
   /** Descriptors of one process. */
   openFiles: number;
@@ -70,9 +70,9 @@ export interface Sandbox {
   readonly info: SandboxInfo;
   /** Rejects with SINKFLEX_SANDBOX_LOST where the machinery failed, and never for what the program did. */
   exec(request: ExecRequest): Promise<ExecResult>;
-  /** Path relative to /work; folders are made. */
+  /** Path relative to /episode; folders are made. */
   writeFile(path: string, data: string | Uint8Array): Promise<void>;
-  /** At most `maxBytes` (1 MiB by default); a regular file of /work, never through a link. undefined: there is none. */
+  /** At most `maxBytes` (1 MiB by default); a regular file of /episode, never through a link. undefined: there is none. */
   readFile(path: string, maxBytes?: number): Promise<Buffer | undefined>;
   /** Ends everything in it; again is legal. */
   close(): Promise<void>;

@@ -91,7 +91,7 @@ export const attacks = (host: { port: number; abstract: string; home: string; pi
   {
     n: 10,
     name: 'fills the disk',
-    code: 'def fill(p):\n    with open(p, "wb") as f:\n        for _ in range(64): f.write(bytes(1 << 20))\nprint(tried(fill, "/work/x"), os.path.getsize("/work/x") <= 8 << 20, tried(fill, "/tmp/x"))',
+    code: 'def fill(p):\n    with open(p, "wb") as f:\n        for _ in range(64): f.write(bytes(1 << 20))\nprint(tried(fill, "/episode/x"), os.path.getsize("/episode/x") <= 8 << 20, tried(fill, "/tmp/x"))',
     sees: /^(ENOSPC|EFBIG) True (ENOSPC|EFBIG)$/,
   },
   {
@@ -109,7 +109,7 @@ export const attacks = (host: { port: number; abstract: string; home: string; pi
   {
     n: 13,
     name: 'makes files without end',
-    code: 'i = 0\nwhile True:\n    open(f"/work/{i}", "w").close()\n    i += 1',
+    code: 'i = 0\nwhile True:\n    open(f"/episode/{i}", "w").close()\n    i += 1',
     timeoutMs: 1500,
     sees: status('timeout', 'oom', 'agent_killed', 'exit'),
     mayDie: true,
@@ -178,7 +178,7 @@ export const attacks = (host: { port: number; abstract: string; home: string; pi
   {
     n: 29,
     name: 'runs programs that are root for others',
-    code: 'su -c id </dev/null; mount /work; newgrp root </dev/null; chmod u+s /bin/sh; echo tried',
+    code: 'su -c id </dev/null; mount /episode; newgrp root </dev/null; chmod u+s /bin/sh; echo tried',
     language: 'shell',
     sees: 'tried',
   },
@@ -186,7 +186,7 @@ export const attacks = (host: { port: number; abstract: string; home: string; pi
   {
     n: 31,
     name: 'makes device nodes',
-    code: 'print(tried(os.mknod, "/work/d", 0o60600, os.makedev(8, 0)), tried(os.mknod, "/work/k", 0o20600, os.makedev(1, 1)))',
+    code: 'print(tried(os.mknod, "/episode/d", 0o60600, os.makedev(8, 0)), tried(os.mknod, "/episode/k", 0o20600, os.makedev(1, 1)))',
     sees: 'EPERM EPERM',
   },
   {
@@ -338,7 +338,7 @@ export const attacks = (host: { port: number; abstract: string; home: string; pi
   {
     n: 58,
     name: 'links files of the system into its own folder',
-    code: 'print(tried(os.link, "/usr/bin/env", "/work/env"))',
+    code: 'print(tried(os.link, "/usr/bin/env", "/episode/env"))',
     sees: /^(EXDEV|EPERM)$/,
   },
   { n: 59, name: 'calls through the 32-bit entry', code: 'print(call(0x40000000 | 39))', sees: (r) => r.signal === 31 },

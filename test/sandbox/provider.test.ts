@@ -37,11 +37,20 @@ function groupsOf(pid: number): string[] {
   }
   return found;
 }
+/** Nothing where the file went between being listed and being read. */
+function contentOf(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if (['ENOENT', 'ENODEV'].includes((error as NodeJS.ErrnoException).code!)) return '';
+    throw error;
+  }
+}
 const processesOf = (pid: number): string[] =>
-  groupsOf(pid).flatMap((g) => readFileSync(join(g, 'cgroup.procs'), 'utf8').trim().split('\n').filter(Boolean));
+  groupsOf(pid).flatMap((g) => contentOf(join(g, 'cgroup.procs')).trim().split('\n').filter(Boolean));
 const slotsOf = (pid: number): string[] =>
   readdirSync(new Slots().folder).filter(
-    (name) => name.startsWith('slot-') && readFileSync(join(new Slots().folder, name), 'utf8').includes(`"pid":${pid},`),
+    (name) => name.startsWith('slot-') && contentOf(join(new Slots().folder, name)).includes(`"pid":${pid},`),
   );
 
 t.test('a program that is not there is named with its package', async (t) => {
@@ -162,7 +171,7 @@ t.test('ordinary life', { skip: reason }, async (t) => {
   t.match(await run('python', 'while True: pass', { timeoutMs: 60 }), { status: 'timeout', code: null });
   t.match(await run('python', 'print("goes on")'), { stdout: 'goes on\n' });
   const other = await provider.create();
-  t.match(await other.exec({ language: 'shell', code: 'ls /work' }), { stdout: '' }, 'another episode has nothing of this one');
+  t.match(await other.exec({ language: 'shell', code: 'ls /episode' }), { stdout: '' }, 'another episode has nothing of this one');
   const { created, hits, hitRate } = provider.stats();
   t.same([created, hits >= 1, hitRate === hits / 2], [2, true, true]);
   for (const bad of [{ timeoutMs: 0 }, { timeoutMs: Number.NaN }, { maxOutputBytes: -1 }, { language: 'perl' as 'python' }])

@@ -85,7 +85,7 @@ def start(language, code):
             for target, fd in enumerate(copies):
                 os.dup2(fd, target)
             os.closerange(len(wanted), MAX_FD)
-            os.chdir("/work")
+            os.chdir("/episode")
             limit_child(language)
             if language == "javascript":
                 os.execve(NODE, [NODE, *CONFIG["nodeFlags"], CONFIG["runner"]], dict(os.environ))
@@ -121,13 +121,13 @@ def run_python(code):
     sys.argv = ["main.py"]
     del sys.modules[__name__]
     sys.path[:] = [p for p in sys.path if not p.startswith(CONFIG["home"])]
-    sys.path.insert(0, "/work")
+    sys.path.insert(0, "/episode")
     sys.stdin = io.TextIOWrapper(io.FileIO(0, "r", closefd=False), encoding="utf-8", errors="replace")
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8", errors="backslashreplace")
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), encoding="utf-8", errors="backslashreplace", write_through=True)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     module = type(sys)("__main__")
-    module.__dict__.update(__builtins__=__builtins__, __file__="/work/main.py", exit=sys.exit, quit=sys.exit)
+    module.__dict__.update(__builtins__=__builtins__, __file__="/episode/main.py", exit=sys.exit, quit=sys.exit)
     sys.modules["__main__"] = module
     linecache.cache["main.py"] = (len(code), None, code.splitlines(True), "main.py")
     gc.enable()

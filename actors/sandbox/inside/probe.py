@@ -90,7 +90,7 @@ print(
             "interfaces": interfaces,
             "writable": [p for p in ("/", "/usr", "/usr/lib", "/dev", "/etc", "/opt", "/proc", "/opt/sinkflex") if writable(p)],
             "visible": [p for p in wanted["hidden"] if os.path.exists(p)],
-            "sizes": {p: size(p) for p in ("/work", "/tmp", "/dev/shm")},
+            "sizes": {p: size(p) for p in ("/episode", "/tmp", "/dev/shm")},
             "nproc": resource.getrlimit(resource.RLIMIT_NPROC)[0],
             "nofile": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             "core": resource.getrlimit(resource.RLIMIT_CORE)[0],

@@ -9,9 +9,9 @@ const code = fs.readFileSync(3, 'utf8');
 fs.closeSync(3);
 // Behind the supervisor from here on, as other programs are; before, somebody may wait for it.
 require('node:os').setPriority(10);
-process.argv[1] = '/work/main.js';
-const program = new Module('/work/main.js', null);
-program.filename = '/work/main.js';
-program.paths = ['/work/node_modules'];
+process.argv[1] = '/episode/main.js';
+const program = new Module('/episode/main.js', null);
+program.filename = '/episode/main.js';
+program.paths = ['/episode/node_modules'];
 require.main = process.mainModule = program;
-program._compile(code, '/work/main.js');
+program._compile(code, '/episode/main.js');

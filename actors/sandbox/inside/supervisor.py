@@ -229,9 +229,9 @@ def time_of_children():
 
 
 def below_work(path):
-    full = os.path.normpath(os.path.join("/work", path))
-    if not full.startswith("/work/"):
-        raise ValueError("not a path below /work")
+    full = os.path.normpath(os.path.join("/episode", path))
+    if not full.startswith("/episode/"):
+        raise ValueError("not a path below /episode")
     return full
 
 
