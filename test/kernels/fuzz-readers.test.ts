@@ -15,6 +15,8 @@ import { tensorLayout } from '../../kernels/tensor-layout.ts';
 
 const seconds = Number(process.env.SINKFLEX_FUZZ_SECONDS ?? 1);
 const firstSeed = Number(process.env.SINKFLEX_FUZZ_SEED ?? 1);
+// Three readers, and room for a slow machine.
+t.setTimeout((3 * seconds + 60) * 1000);
 /** An input that takes longer than this is a finding. */
 const slowMs = 1000;
 
