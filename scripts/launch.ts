@@ -65,7 +65,10 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
     if (isHubName(name)) config.model.path = await hubModel(name, stop.signal);
     const result = await train(config, { preset, onProgress: display.listen, signal: stop.signal });
     display.close();
-    await writeReport(result.folder);
+    // The run is whole without its picture.
+    await writeReport(result.folder).catch((error: Error) =>
+      process.stderr.write(`warning: report.html was not written: ${error.message}\n`),
+    );
     process.stdout.write(o.json ? `${resultLine(result)}\n` : finalTable(result));
   } finally {
     display.close();

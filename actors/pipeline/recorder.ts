@@ -105,7 +105,7 @@ export class Recorder {
 
   async validation(step: number, v: Validation): Promise<void> {
     this.#metrics.write({ [TRAINING_STEP]: step, ...v.metrics });
-    const path = this.folder.file('trajectories', `validation-${String(step).padStart(10, '0')}.jsonl`);
+    const path = this.folder.validationFile(step);
     rmSync(path, { force: true });
     const store = new TrajectoryStore(path);
     const limit = this.#config.trainer.max_trajectories_per_step ?? v.trajectories.length;

@@ -36,7 +36,9 @@ export function checkRoom(config: TrainingConfig, model: ModelConfig, room: Room
   const memory = (slots + TRAINER_COPIES) * image;
   const available = room.memory ?? os.availableMemory();
   if (memory > available) {
-    const reference = usesReference(config) ? `, ${size(REFERENCE_SLOTS * image)} for the reference (actor.use_kl_loss or algorithm.use_kl_in_reward)` : '';
+    const reference = usesReference(config)
+      ? `, ${size(REFERENCE_SLOTS * image)} for the reference (actor.use_kl_loss or algorithm.use_kl_in_reward)`
+      : '';
     throw new SinkflexError(
       'SINKFLEX_MEMORY_SHORT',
       `${what} needs ${size(memory)} of memory, ${size(available)} are available: ${size(POLICY_SLOTS * image)} for the weights, ` +

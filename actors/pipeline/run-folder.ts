@@ -111,6 +111,11 @@ export class RunFolder {
     return this.file('checkpoints', `step-${String(step).padStart(10, '0')}`);
   }
 
+  /** The trajectories of the validation after `step`. */
+  validationFile(step: number): string {
+    return this.file('trajectories', `validation-${String(step).padStart(10, '0')}.jsonl`);
+  }
+
   /** Steps after which validation trajectories were written, ascending. */
   validationSteps(): number[] {
     return readdirSync(this.file('trajectories'))

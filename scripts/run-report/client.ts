@@ -1,6 +1,7 @@
 // The script of report.html. It runs in a browser: its source text is written into the page, so it may use nothing from outside itself
 // but the chart library, `report` and the document.
-import type { ChartData, EpisodeData, HistogramData, RunReport } from './collect.ts';
+import type { ChartData, HistogramData, RunReport } from './collect.ts';
+import type { EpisodeData } from './episodes.ts';
 
 /** As much of a browser as is used; the project is not compiled against the DOM. */
 interface Element {

@@ -1,19 +1,7 @@
 // What report.html shows of a run, read from its folder alone: series by step, histograms, where the time went, and chosen episodes token
 // by token. Pure data, small enough to stand in the page: series are thinned and episodes chosen by step.
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
-import {
-  fromRecord,
-  type MetricRecord,
-  RunFolder,
-  readMetrics,
-  readTrajectories,
-  SFT_STEP,
-  Tokenizer,
-  TRAINING_STEP,
-  type TrajectoryRecord,
-  validationPoints,
-} from '../../actors/index.ts';
+import { type MetricRecord, RunFolder, readMetrics, SFT_STEP, TRAINING_STEP, validationPoints } from '../../actors/index.ts';
+import { chosenEpisodes, type Digest, digests, type EpisodeData, staleness, thin, type VersionAt } from './episodes.ts';
 
 /** One chart: all series share the x values. */
 export interface ChartData {
@@ -33,23 +21,6 @@ export interface HistogramData {
   counts: number[];
 }
 
-export interface EpisodeData {
-  step: number;
-  phase: string;
-  task: number;
-  sample: number;
-  reward: number;
-  parts: Record<string, number>;
-  advantage: number | null;
-  stop: string;
-  turns: number;
-  toolCalls: number;
-  /** Versions between sampling and training, of the oldest token; null where it was not trained. */
-  staleness: number | null;
-  /** Runs of text: [who, pieces]; pieces of the policy are [text, log-probability]. */
-  spans: ({ policy: false; text: string } | { policy: true; pieces: [string, number][] })[];
-}
-
 export interface RunReport {
   title: string;
   facts: [string, string][];
@@ -61,8 +32,6 @@ export interface RunReport {
 }
 
 const LARGEST_SERIES = 1500;
-const EPISODE_STEPS = 24;
-const EPISODES_A_STEP = 4;
 const BARS = 24;
 
 /** Charts of keys by training step; a chart without any of its keys is left out. */
@@ -166,28 +135,23 @@ export async function collectReport(target: string): Promise<RunReport> {
         ] as [string, string][])
       : []),
   ];
-  const all = await trainRecords(run);
+  const versionAt = versionAtStep(steps);
+  const all = await digests(run);
   return {
     title: `${String(setting('env.name'))}, seed ${String(setting('seed'))}`,
     facts,
     charts: [...scoreChart(steps, scores), ...warmStartChart(records), ...CHARTS.flatMap((c) => stepChart(steps, c))],
-    histograms: histograms(all, steps),
+    histograms: histograms(all, versionAt),
     time: thin(steps, 400).map((r) => {
       const [waited, old, update] = [r['timing_s/gen'] ?? 0, r['timing_s/old_log_prob'] ?? 0, r['timing_s/update_actor'] ?? 0];
       return [r[TRAINING_STEP]!, waited, old, Math.max(0, update - old), Math.max(0, (r['timing_s/step'] ?? 0) - waited - update)];
     }),
-    episodes: episodes(run, await chosenRecords(run, all), steps),
+    episodes: await chosenEpisodes(run, all, versionAt),
   };
 }
 
 const scoreText = (i: { mean: number; low: number; high: number; n: number }): string =>
   `${i.mean.toFixed(3)} [${i.low.toFixed(3)}, ${i.high.toFixed(3)}] on ${i.n} tasks`;
-
-/** Every so many of a list, the first and the last among them. */
-export function thin<T>(items: readonly T[], limit: number): T[] {
-  if (items.length <= limit) return [...items];
-  return Array.from({ length: limit }, (_, i) => items[Math.round((i * (items.length - 1)) / (limit - 1))]!);
-}
 
 const finite = (v: number | undefined): number | null => (v !== undefined && Number.isFinite(v) ? Number(v.toPrecision(6)) : null);
 
@@ -237,43 +201,22 @@ function warmStartChart(records: readonly MetricRecord[]): ChartData[] {
   ];
 }
 
-async function trainRecords(run: RunFolder): Promise<TrajectoryRecord[]> {
-  const path = run.file('trajectories', 'train.jsonl');
-  const all: TrajectoryRecord[] = [];
-  if (existsSync(path)) for await (const r of readTrajectories(path)) all.push(r);
-  return all;
-}
-
 /** The version that the trainer held when it took each step: what the one before had published. */
-function versionAtStep(steps: readonly MetricRecord[]): (step: number) => number | undefined {
+function versionAtStep(steps: readonly MetricRecord[]): VersionAt {
   const after = new Map(steps.map((r) => [r[TRAINING_STEP]!, r['training/version']]));
   return (step) => after.get(step - 1);
 }
 
-function staleness(r: TrajectoryRecord, version: number | undefined): number | null {
-  if (version === undefined || r.versions.length === 0) return null;
-  return version - Math.min(...r.versions.map(([v]) => v));
-}
-
-function histograms(all: readonly TrajectoryRecord[], steps: readonly MetricRecord[]): HistogramData[] {
-  const at = versionAtStep(steps);
-  const produced = (r: TrajectoryRecord) => r.produced.reduce((sum, [a, b]) => sum + b - a, 0);
-  const stale = all.map((r) => staleness(r, at(r.step))).filter((v): v is number => v !== null && v >= 0);
-  return [
-    histogram('Tokens that the policy produced, an episode', 'tokens', all.map(produced)),
-    histogram(
-      'Tokens of the whole conversation',
-      'tokens',
-      all.map((r) => r.ids.length),
-    ),
-    histogram(
-      'Turns of the policy',
-      'turns',
-      all.map((r) => r.turns),
-    ),
-    histogram('Staleness of the oldest token when trained', 'versions', stale),
-    histogram('Reward', '', all.map((r) => r.reward).filter(Number.isFinite)),
-  ].filter((h) => h.counts.length > 0);
+function histograms(all: readonly Digest[], versionAt: VersionAt): HistogramData[] {
+  const stale = all.map((d) => staleness(d, versionAt)).filter((v): v is number => v !== null && v >= 0);
+  const rows: [title: string, unit: string, values: number[]][] = [
+    ['Tokens that the policy produced, an episode', 'tokens', all.map((d) => d.produced)],
+    ['Tokens of the whole conversation', 'tokens', all.map((d) => d.tokens)],
+    ['Turns of the policy', 'turns', all.map((d) => d.turns)],
+    ['Staleness of the oldest token when trained', 'versions', stale],
+    ['Reward', '', all.map((d) => d.reward).filter(Number.isFinite)],
+  ];
+  return rows.map(([title, unit, values]) => histogram(title, unit, values)).filter((h) => h.counts.length > 0);
 }
 
 /** Equal bars; whole numbers within few values get one bar each. */
@@ -292,89 +235,4 @@ export function histogram(title: string, unit: string, values: readonly number[]
   const counts = new Array<number>(bars).fill(0);
   for (const v of values) counts[Math.min(bars - 1, Math.floor((v - low) / width))]!++;
   return { title, unit, edges: counts.map((_, i) => Number((low + i * width).toPrecision(6))), counts };
-}
-
-/** A few episodes of some steps over the whole run, the lowest and highest rewards of each among them, and of the last validation. */
-async function chosenRecords(run: RunFolder, all: readonly TrajectoryRecord[]): Promise<TrajectoryRecord[]> {
-  const byStep = new Map<number, TrajectoryRecord[]>();
-  for (const r of all) byStep.set(r.step, [...(byStep.get(r.step) ?? []), r]);
-  const chosen = thin(
-    [...byStep.keys()].sort((a, b) => a - b),
-    EPISODE_STEPS,
-  ).flatMap((s) => spreadOut(byStep.get(s)!));
-  const validation = validationFiles(run).at(-1);
-  if (validation !== undefined) {
-    const records: TrajectoryRecord[] = [];
-    for await (const r of readTrajectories(validation)) records.push(r);
-    chosen.push(...spreadOut(records));
-  }
-  return chosen;
-}
-
-const spreadOut = (records: readonly TrajectoryRecord[]): TrajectoryRecord[] =>
-  thin(
-    [...records].sort((a, b) => a.reward - b.reward || a.task - b.task || a.sample - b.sample),
-    EPISODES_A_STEP,
-  );
-
-function validationFiles(run: RunFolder): string[] {
-  return run
-    .validationSteps()
-    .map((step) => run.file('trajectories', `validation-${String(step).padStart(10, '0')}.jsonl`))
-    .filter((path) => existsSync(path));
-}
-
-function episodes(run: RunFolder, records: readonly TrajectoryRecord[], steps: readonly MetricRecord[]): EpisodeData[] {
-  const at = versionAtStep(steps);
-  const folder = run
-    .checkpoints()
-    .map((step) => join(run.checkpoint(step), 'model'))
-    .at(-1);
-  const tokenizer = folder !== undefined && existsSync(join(folder, 'tokenizer.json')) ? Tokenizer.load(folder) : undefined;
-  const piece = pieces(tokenizer);
-  return records.map((r) => {
-    const t = fromRecord(r);
-    const spans: EpisodeData['spans'] = [];
-    for (let k = 0; k < t.ids.length; k++) {
-      const text = piece(k === 0 ? undefined : t.ids[k - 1]!, t.ids[k]!);
-      const span = spans.at(-1);
-      if (t.mask[k] === 1) {
-        const one: [string, number] = [text, Number(t.logprobs[k]!.toFixed(3))];
-        if (span?.policy) span.pieces.push(one);
-        else spans.push({ policy: true, pieces: [one] });
-      } else if (span && !span.policy) span.text += text;
-      else spans.push({ policy: false, text });
-    }
-    return {
-      step: r.step,
-      phase: r.phase,
-      task: r.task,
-      sample: r.sample,
-      reward: r.reward,
-      parts: r.reward_parts,
-      advantage: r.advantage ?? null,
-      stop: r.stop_reason,
-      turns: r.turns,
-      toolCalls: r.tool_calls,
-      staleness: r.phase === 'train' ? staleness(r, at(r.step)) : null,
-      spans,
-    };
-  });
-}
-
-/** The text that a token adds after the one before it: what stands between words belongs to the pair, not to the token. */
-function pieces(tokenizer: Tokenizer | undefined): (previous: number | undefined, id: number) => string {
-  if (!tokenizer) return (_, id) => ` ${id}`;
-  const known = new Map<string, string>();
-  return (previous, id) => {
-    const key = `${previous},${id}`;
-    let text = known.get(key);
-    if (text === undefined) {
-      const before = previous === undefined ? '' : tokenizer.decode(Int32Array.of(previous));
-      const both = tokenizer.decode(previous === undefined ? Int32Array.of(id) : Int32Array.of(previous, id));
-      text = both.startsWith(before) ? both.slice(before.length) : tokenizer.decode(Int32Array.of(id));
-      known.set(key, text);
-    }
-    return text;
-  };
 }

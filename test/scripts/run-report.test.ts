@@ -5,7 +5,8 @@ import { createContext, runInContext } from 'node:vm';
 import t from 'tap';
 import { type Trajectory, toRecord } from '../../actors/index.ts';
 import { compareCommand } from '../../scripts/compare.ts';
-import { collectReport, histogram, type RunReport, thin } from '../../scripts/run-report/collect.ts';
+import { collectReport, histogram, type RunReport } from '../../scripts/run-report/collect.ts';
+import { thin } from '../../scripts/run-report/episodes.ts';
 import { reportPage } from '../../scripts/run-report/page.ts';
 
 const hostile = '</script><script>broken()</script><!-- <script>';
