@@ -129,7 +129,11 @@ async function runBatch(batch: Batch): Promise<BatchReply> {
   try {
     task = knownTask(batch.task.id) ?? (await loadTask(batch.task));
   } catch (error) {
-    for (const _ of batch.tasks) outcomes.push({ error: encodeError(error) });
+    for (const { args } of batch.tasks) {
+      // Whoever answers for a task has read its arguments: the refs in them are lent to this thread.
+      unpack(args);
+      outcomes.push({ error: encodeError(error) });
+    }
     return reply;
   }
   const began = performance.now();

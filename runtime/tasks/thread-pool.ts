@@ -2,6 +2,7 @@
 // its grace is ended with its thread.
 import type { Piscina } from 'piscina';
 import { RuntimeFailure } from '../api/errors.ts';
+import { keep } from '../api/values.ts';
 import { decodeError } from '../wire/index.ts';
 import type { Session } from '../worker/index.ts';
 import type { Holder, TaskCall } from './call.ts';
@@ -107,24 +108,27 @@ export class ThreadPool implements Executor {
   async run(calls: TaskCall[]): Promise<void> {
     const abort = new Abort();
     const sent = calls.map((call) => new Sent(call, this.#slots.take(), this, abort));
-    const kept: Kept = { refs: [], memory: [] };
+    const kept = calls.map((): Kept => ({ refs: [], memory: [] }));
+    let letGo = (): void => {};
     const { id, name, module } = calls[0]!.task;
     try {
       this.#pool ??= this.#open();
       const pool = await this.#pool;
       const tasks = sent.map(
-        ({ call, slot }): SentTask => ({ slot, attempt: call.attempt, args: pack(call.args, kept), remainingMs: call.remainingMs }),
+        ({ call, slot }, i): SentTask => ({ slot, attempt: call.attempt, args: pack(call.args, kept[i]!), remainingMs: call.remainingMs }),
       );
+      // A call that was given up no longer keeps its refs, and the thread may give one back before its reply says who it is.
+      letGo = keep(kept.flatMap(({ refs }) => refs));
       const reply = replyOf(
         (await pool.run(flatBatch({ task: { id, name, module }, depth: calls[0]!.options.depth, tasks }), { signal: abort })) as FlatReply,
       );
-      for (const ref of kept.refs) this.#session.lend(ref, reply.worker);
       for (let i = 0; i < sent.length; i++) {
+        // What did not begin was not read: that thread has nothing of it to give back.
+        if (!('begun' in reply.outcomes[i]!)) for (const ref of kept[i]!.refs) this.#session.lend(ref, reply.worker);
         sent[i]!.over();
         this.#slots.give(sent[i]!.slot);
         this.#settle(calls[i]!, reply.outcomes[i]!);
       }
-      kept.memory.length = 0;
       this.#measured(id, reply.ms / calls.length, reply.waited);
     } catch (error) {
       const cause = this.#closed
@@ -139,6 +143,9 @@ export class ThreadPool implements Executor {
           each.call.lost(cause);
         } else each.call.back();
       }
+    } finally {
+      letGo();
+      for (const { memory } of kept) memory.length = 0;
     }
   }
 

@@ -8,7 +8,7 @@ import t from 'tap';
 import { cancel, get, init, listActors, listNodes, listTasks, type ObjectRef, put, shutdown, task } from '../../runtime/index.ts';
 import { MOST_LEASES } from '../../runtime/tasks/scheduler.ts';
 import { session } from '../../runtime/worker/index.ts';
-import { act, actNow, collect, type End } from './fixtures/mortal.ts';
+import { act, actNow, collect, type End, hold } from './fixtures/mortal.ts';
 import { add } from './fixtures/tasks.ts';
 
 // As long as it was asked to be.
@@ -156,6 +156,24 @@ t.test('processes of tasks that are killed, or stopped and killed, from outside'
       ids,
     );
   }
+});
+
+t.test('a call that is given up before its thread came to it leaves nothing lent', async (t) => {
+  const held = task(hold, { cpus: CPUS });
+  // Known to be quick, so that calls share a batch.
+  for (let i = 0; i < 20; i++) await get(Array.from({ length: 10 }, () => held(0, {})));
+  const value = put({ kind: 'inner' });
+  // Both wait for the processors, and go together when these are free.
+  const before = task(collect, { cpus: CPUS })();
+  const first = held(200, {});
+  const second = held(0, { ref: value });
+  void before.then(() => setTimeout(() => cancel(second), 50));
+  t.match(await second.then(String, (error: unknown) => error), { code: 'SINKFLEX_CALL_ABORTED' });
+  t.equal(await first, 200);
+  value.release();
+  // One more round trip: the reply of that batch has been read.
+  await held(0, {});
+  t.notOk([...session().loans.entries()].some(({ ref }) => (ref as unknown) === value));
 });
 
 t.test('nothing stays taken', async (t) => {
