@@ -35,7 +35,7 @@ export class Actors {
     }
     this.#head.record({
       r: 'event',
-      at: Date.now(),
+      at: this.#head.clock.now(),
       spec,
       event: {
         type: 'spawn',
@@ -117,7 +117,8 @@ export class Actors {
     if (this.#head.state.cluster.actor(actor)?.state !== 'stopping')
       record.stop = { mode: drain ? 'drain' : 'kill', graceMs: graceMs || record.stop.graceMs };
     const by = `${worker}:${request}`;
-    if (!this.#head.state.killsDone.has(by)) this.#head.record({ r: 'event', at: Date.now(), by, event: { type: 'kill', actor, restart } });
+    if (!this.#head.state.killsDone.has(by))
+      this.#head.record({ r: 'event', at: this.#head.clock.now(), by, event: { type: 'kill', actor, restart } });
     this.#answerKills(actor, record);
   }
 
@@ -153,7 +154,7 @@ export class Actors {
     if (record === undefined || view === undefined || record.dead || view.incarnation !== incarnation || view.node !== node) return;
     const death: DeathData = deathOf(incarnation, end, view.state === 'stopping', this.#head.closing, view.because);
     record.seat = undefined;
-    this.#head.record({ r: 'event', at: Date.now(), death, event: { type: 'died', actor, incarnation } });
+    this.#head.record({ r: 'event', at: this.#head.clock.now(), death, event: { type: 'died', actor, incarnation } });
   }
 
   announce(actor: number, record: ActorRecord): void {

@@ -2,17 +2,20 @@
 // where it is. Never on the path of a call; runs no user code; owns no process. What it says, it has written down first, if it has a journal.
 import type { ActorInfo } from '../api/types.ts';
 import {
+  type Clock,
   type ClusterEffect,
   type ClusterEvent,
+  deadline,
   type Join,
   type NodeId,
   ownerActor,
   type PeerLink,
+  systemClock,
   type TerminateReason,
   type ToHead,
 } from '../control/index.ts';
 import { Actors } from './actors.ts';
-import type { Journal } from './journal.ts';
+import type { RecordLog } from './journal.ts';
 import { Peers } from './peers.ts';
 import { Questions } from './questions.ts';
 import type { ActorRecord } from './records.ts';
@@ -28,12 +31,13 @@ export interface HeadOptions {
   seed: number;
   /** A process of its own: detached actors can live here. */
   lasting: boolean;
-  journal?: Journal;
+  journal?: RecordLog;
   /** From the journal. */
   state?: HeadState;
   /** Whether that process (of this host) still runs. */
   runs?: (pid: number, start: string) => boolean;
   awayMs?: number;
+  clock?: Clock;
 }
 
 /** A node or a placement group has become something else. */
@@ -43,8 +47,9 @@ export class Head {
   readonly state: HeadState;
   readonly peers: Peers;
   readonly #options: HeadOptions;
-  readonly #journal: Journal | undefined;
-  readonly timers = new Timers();
+  readonly #journal: RecordLog | undefined;
+  readonly clock: Clock;
+  readonly timers: Timers;
   readonly #questions: Questions;
   readonly actors = new Actors(this);
   readonly #changeListeners = new Set<OnClusterChange>();
@@ -54,6 +59,8 @@ export class Head {
 
   constructor(options: HeadOptions) {
     this.#options = options;
+    this.clock = options.clock ?? systemClock;
+    this.timers = new Timers(this.clock);
     this.#journal = options.journal;
     this.state = options.state ?? new HeadState(options.seed);
     if (this.#journal !== undefined) this.#journal.makeSnapshot = () => this.state.snapshot();
@@ -221,7 +228,7 @@ export class Head {
 
   /** An event that needs no record of its own beside it. */
   #event(event: ClusterEvent): void {
-    this.record({ r: 'event', at: Date.now(), event });
+    this.record({ r: 'event', at: this.clock.now(), event });
   }
 
   apply(event: ClusterEvent): void {
@@ -343,9 +350,7 @@ export class Head {
       record.stop = { mode: 'shutdown', graceMs };
       this.#event({ type: 'kill', actor, restart: false });
     }
-    let timer: NodeJS.Timeout | undefined;
-    await Promise.race([this.actors.allDead(all), new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)))]);
-    clearTimeout(timer);
+    await this.#atMost(timeoutMs, this.actors.allDead(all));
   }
 
   get lasting(): boolean {
@@ -370,16 +375,20 @@ export class Head {
     }
     const ended = this.actors.allDead(owned);
     this.driverGone(driver);
-    let timer: NodeJS.Timeout | undefined;
-    await Promise.race([ended, new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)))]);
-    clearTimeout(timer);
+    await this.#atMost(timeoutMs, ended);
+  }
+
+  async #atMost(ms: number, event: Promise<void>): Promise<void> {
+    const { over, clear } = deadline(this.clock, ms);
+    await Promise.race([event, over]);
+    clear();
   }
 
   /** The end of the cluster: agents and drivers are told. Resolves when they have gone, or the time is up. */
   async shutdownPeers(timeoutMs: number): Promise<void> {
     for (const link of this.peers.links) this.send(link, { t: 'shutdown' });
-    const end = Date.now() + timeoutMs;
-    while ([...this.peers.links].length > 0 && Date.now() < end) await new Promise((resolve) => setTimeout(resolve, 10));
+    const end = this.clock.now() + timeoutMs;
+    while ([...this.peers.links].length > 0 && this.clock.now() < end) await deadline(this.clock, 10).over;
   }
 
   /** After close: nothing of it is left waiting. */

@@ -75,7 +75,16 @@ export interface Recovered {
   cut: number;
 }
 
-export class Journal {
+/** What a head writes down before it speaks. */
+export interface RecordLog {
+  append(record: unknown): void;
+  /** Runs it when all that was appended before is safe, in the order of these calls. */
+  whenDurable(action: () => void): void;
+  /** The whole state, for a snapshot. */
+  makeSnapshot: (() => unknown) | undefined;
+}
+
+export class Journal implements RecordLog {
   readonly #folder: string;
   #number: number;
   #file: FileHandle;

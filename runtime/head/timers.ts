@@ -1,24 +1,34 @@
 // Named timers: setting one again replaces it. `idle`: not worth keeping the process alive for.
+import type { Clock } from '../control/index.ts';
+
 export class Timers {
-  readonly #timers = new Map<string, NodeJS.Timeout>();
+  readonly #clock: Clock;
+  readonly #cancel = new Map<string, () => void>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
 
   set(name: string, ms: number, action: () => void, idle = false): void {
-    clearTimeout(this.#timers.get(name));
-    const timer = setTimeout(() => {
-      this.#timers.delete(name);
-      action();
-    }, ms);
-    if (idle) timer.unref();
-    this.#timers.set(name, timer);
+    this.clear(name);
+    const cancel = this.#clock.after(
+      ms,
+      () => {
+        this.#cancel.delete(name);
+        action();
+      },
+      idle,
+    );
+    this.#cancel.set(name, cancel);
   }
 
   clear(name: string): void {
-    clearTimeout(this.#timers.get(name));
-    this.#timers.delete(name);
+    this.#cancel.get(name)?.();
+    this.#cancel.delete(name);
   }
 
   clearAll(): void {
-    for (const timer of this.#timers.values()) clearTimeout(timer);
-    this.#timers.clear();
+    for (const cancel of this.#cancel.values()) cancel();
+    this.#cancel.clear();
   }
 }

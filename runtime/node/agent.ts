@@ -3,7 +3,18 @@
 import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
-import type { Died, EndData, FromHead, HeadLink, NodeId, StoreBirth, ToAgent } from '../control/index.ts';
+import {
+  type Clock,
+  type Died,
+  deadline,
+  type EndData,
+  type FromHead,
+  type HeadLink,
+  type NodeId,
+  type StoreBirth,
+  systemClock,
+  type ToAgent,
+} from '../control/index.ts';
 import type { Question } from '../observe/questions.ts';
 import type { StackSample } from '../observe/stack-sample.ts';
 import { encodeError } from '../wire/index.ts';
@@ -13,7 +24,7 @@ import { Guests } from './guests.ts';
 import { HeldBundles } from './held-bundles.ts';
 import { asHosted, endOf, type HostedRecord, type WorkerInfo, type WorkerRecord } from './records.ts';
 import { WorkerNumbers } from './worker-numbers.ts';
-import { type OnWorkerChange, Workers } from './workers.ts';
+import { type OnWorkerChange, Workers, type WorkersEvents, type WorkersFace } from './workers.ts';
 
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 export const HARD_AFTER_MS = 250;
@@ -39,6 +50,11 @@ export interface AgentOptions {
   /** The head wants the node drained, or the end of all. */
   onDrain?: (graceMs: number) => void;
   onShutdown?: () => void;
+  clock?: Clock;
+  /** Who starts and watches the workers; default: this host. */
+  makeWorkers?: (numbers: WorkerNumbers, events: WorkersEvents) => WorkersFace;
+  /** Of this agent; default: the process that it runs in. */
+  process?: { pid: number; start: string };
 }
 
 export class Agent {
@@ -47,7 +63,8 @@ export class Agent {
   readonly #directory: Directory;
   /** By actor: the incarnation that runs here. */
   readonly #hosted = new Map<number, HostedRecord>();
-  readonly #workers: Workers;
+  readonly #workers: WorkersFace;
+  readonly #clock: Clock;
   readonly #guests: Guests;
   readonly #numbers: WorkerNumbers;
   readonly #bundles = new HeldBundles();
@@ -62,7 +79,9 @@ export class Agent {
     this.#directory = new Directory(head);
     this.#guests = new Guests(this.#directory);
     this.#numbers = new WorkerNumbers(() => head.send({ t: 'numbers' }));
-    this.#workers = new Workers(options, this.#numbers, {
+    this.#clock = options.clock ?? systemClock;
+    const makeWorkers = options.makeWorkers ?? ((numbers, events) => new Workers(options, numbers, events));
+    this.#workers = makeWorkers(this.#numbers, {
       message: (message, worker) => this.receive(message, worker),
       pid: (worker) => {
         for (const hosted of worker.hosted) this.#sayHosted(hosted);
@@ -77,11 +96,12 @@ export class Agent {
   /** Says to the head that it is there, for the first time or again, and what it has. */
   join(): void {
     const { node, total, labels } = this.#options;
+    const own = this.#options.process ?? { pid: process.pid, start: os.processStartTime(process.pid) ?? '' };
     this.#head.send({
       t: 'join',
       node,
-      pid: process.pid,
-      processStart: os.processStartTime(process.pid) ?? '',
+      pid: own.pid,
+      processStart: own.start,
       total,
       labels,
       needsNumbers: this.#numbers.empty,
@@ -208,10 +228,10 @@ export class Agent {
     } catch (error) {
       // Not even a worker: as if it had died at once, so that its budget and backoff apply.
       const end: EndData = { exitCode: -1, lastStderr: [], constructorFailed: false, cause: encodeError(error) };
-      setImmediate(() => this.#sayDied({ t: 'died', actor, incarnation, end }));
+      this.#clock.after(0, () => this.#sayDied({ t: 'died', actor, incarnation, end }));
       return;
     }
-    const hosted: HostedRecord = { spec, incarnation, worker, started: false, ending: undefined, timer: undefined };
+    const hosted: HostedRecord = { spec, incarnation, worker, started: false, ending: undefined, cancelTimer: undefined };
     this.#hosted.set(actor, hosted);
     worker.hosted.add(hosted);
     if (spec.isolation === 'shared' && spec.unresponsiveMs > 0) worker.carrier.expect(spec.unresponsiveMs);
@@ -244,13 +264,13 @@ export class Agent {
 
   /** If it has not gone by then, its worker is destroyed; a shared one takes its other actors with it. */
   #hardLater(hosted: HostedRecord, ms: number): void {
-    clearTimeout(hosted.timer);
-    hosted.timer = setTimeout(() => hosted.worker.carrier.destroy(), ms);
+    hosted.cancelTimer?.();
+    hosted.cancelTimer = this.#clock.after(ms, () => hosted.worker.carrier.destroy());
   }
 
   #ended(hosted: HostedRecord, end: WorkerEnd, cause?: EndData['cause']): void {
     const { spec, incarnation, ending, worker } = hosted;
-    clearTimeout(hosted.timer);
+    hosted.cancelTimer?.();
     worker.hosted.delete(hosted);
     if (this.#hosted.get(spec.actor) === hosted) this.#hosted.delete(spec.actor);
     this.#sayDied({ t: 'died', actor: spec.actor, incarnation, end: endOf(ending, end, cause) });
@@ -318,13 +338,9 @@ export class Agent {
     this.drain();
     this.#head.send({ t: 'draining', graceMs });
     if (this.#hosted.size > 0) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, graceMs);
-        this.#onIdle = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
+      const { over, clear } = deadline(this.#clock, graceMs);
+      this.#onIdle = clear;
+      await over;
     }
     this.#head.send({ t: 'leaving' });
   }

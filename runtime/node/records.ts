@@ -4,11 +4,14 @@ import type { Health, WorkerEnd } from './carrier.ts';
 import type { Subscriber } from './directory.ts';
 import type { PooledWorker } from './pooled-worker.ts';
 
+/** What a worker is carried by, as far as its agent cares. */
+export type Carried = Pick<PooledWorker, 'pid' | 'send' | 'destroy' | 'expect' | 'stack'>;
+
 export interface WorkerRecord extends Subscriber {
   /** Its actor's name, or `shared-<number>`: what its lines go by. */
   readonly name: string;
   readonly isolation: ActorSpec['isolation'];
-  carrier: PooledWorker;
+  carrier: Carried;
   health: Health;
   readonly hosted: Set<HostedRecord>;
   fatal?: ToAgent & { t: 'fatal' };
@@ -38,8 +41,8 @@ export interface HostedRecord {
   started: boolean;
   /** How it says that it ended, before its worker has. */
   ending: (ToAgent & { t: 'ended' }) | undefined;
-  /** Its worker is destroyed when this fires. */
-  timer: NodeJS.Timeout | undefined;
+  /** Of the timer at whose end its worker is destroyed. */
+  cancelTimer: (() => void) | undefined;
 }
 
 export function asHosted({ spec, incarnation, worker, started }: HostedRecord): Hosted {

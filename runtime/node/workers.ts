@@ -29,6 +29,9 @@ export interface WorkersEvents {
 
 export type OnWorkerChange = (worker: WorkerInfo, end: WorkerEnd | undefined) => void;
 
+/** What an agent wants of whoever has its workers. */
+export type WorkersFace = Pick<Workers, 'get' | 'list' | 'onChange' | 'for' | 'ask' | 'reply' | 'drain' | 'close' | 'destroy'>;
+
 export class Workers {
   readonly #options: AgentOptions;
   readonly #numbers: WorkerNumbers;
