@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SFX_BACKEND_VERSION 4
+#define SFX_BACKEND_VERSION 5
 
 typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
 
@@ -193,6 +193,12 @@ typedef struct sfx_backend {
   int32_t (*router_replay)(sfx_stream*, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight);
   int32_t (*router_backward)(sfx_stream*, const float* dweight, const int32_t* index, const float* weight,
                              int32_t top_k, sfx_tensor* dlogits);
+  // Load balancing, float64 chains over the tokens: sums[e] += pairs (token, choice) that went to expert e;
+  // sums[E + e] += softmax(logits[r])[e], over all experts. Backward, with p = softmax(logits[r]):
+  // dlogits[r,e] += factor p_e (load_e - sum_j load_j p_j), the gradient of factor * sum_e load_e p_e.
+  int32_t (*router_balance)(sfx_stream*, const sfx_tensor* logits, const int32_t* index, int32_t top_k, double* sums);
+  int32_t (*router_balance_backward)(sfx_stream*, const sfx_tensor* logits, const float* load, float factor,
+                                     sfx_tensor* dlogits);
 
   // Mixture of experts with the clamped SwiGLU of gpt-oss. gate_up[E,h,2I] (interleaved gate, up), down[E,I,h], biases
   // [E,2I] and [E,h]. y[n,h] += sum over the chosen experts, ascending expert id, weight * expert(x). `saved` (query

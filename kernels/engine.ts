@@ -43,6 +43,11 @@ export interface ForwardResult {
   logprobs: Float32Array;
   /** [n], nats, of the distribution that predicted token t. */
   entropy: Float32Array;
+  /**
+   * The router's load-balancing loss over all tokens of the batch and all layers, as transformers computes it: the number of experts times
+   * sum f P. The number of experts a token where the load is even, more where it is not; 0 in a dense model.
+   */
+  routerAuxLoss: number;
   lineage: number;
   version: number;
 }
@@ -125,7 +130,7 @@ interface NativeEngine {
     keep: number,
     experts: Uint8Array | Uint16Array | undefined,
   ): Promise<ForwardResult>;
-  backward(dLogprobs: Float32Array, dEntropy: Float32Array | undefined): Promise<void>;
+  backward(dLogprobs: Float32Array, dEntropy: Float32Array | undefined, dRouterAuxLoss: number): Promise<void>;
   zeroGradients(): void;
   gradients(): Float32Array;
   optimizerStep(o: Required<OptimizerStep>): Promise<{ gradNorm: number }>;
@@ -309,9 +314,12 @@ export class Engine {
     return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, keep, o.experts));
   }
 
-  /** Adds the gradients of sum(dLogprobs logprobs + dEntropy entropy) of the last kept forward; they do not depend on how a batch is split. */
-  backward(g: { dLogprobs: Float32Array; dEntropy?: Float32Array }): Promise<void> {
-    return this.#call(() => this.#native.backward(g.dLogprobs, g.dEntropy));
+  /**
+   * Adds the gradients of sum(dLogprobs logprobs + dEntropy entropy) + dRouterAuxLoss routerAuxLoss of the last kept forward. Without the
+   * router's loss, which is one of a whole batch, they do not depend on how a batch is split.
+   */
+  backward(g: { dLogprobs: Float32Array; dEntropy?: Float32Array; dRouterAuxLoss?: number }): Promise<void> {
+    return this.#call(() => this.#native.backward(g.dLogprobs, g.dEntropy, g.dRouterAuxLoss ?? 0));
   }
 
   zeroGradients(): void {

@@ -47,6 +47,7 @@ export function sftCommand(): Command {
       'layers with adapters: all-linear, or some of q_proj k_proj v_proj o_proj gate_proj up_proj down_proj',
       ['all-linear'],
     )
+    .option('--router-aux-loss-coef <number>', "weight of the router's load-balancing loss, for models with experts", between(0, 1e6), 0)
     .option('--save-steps <n>', 'steps between checkpoints; 0: the last only', wholeNumber(0), 0)
     .option('--val-steps <n>', 'steps between validations; 0: at the end of each epoch', wholeNumber(0), 0)
     .option('--seed <n>', 'of the order of the examples', wholeNumber(0), 1)

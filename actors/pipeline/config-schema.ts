@@ -204,6 +204,12 @@ export const TrainingConfig = z.strictObject({
       'estimator of the KL (low_var_kl = k3); k1 has no useful gradient as a loss and is refused',
     ),
     entropy_coeff: key(z.number(), 0, '', 'weight of the entropy bonus'),
+    router_aux_loss_coef: key(
+      z.number().min(0),
+      0,
+      '',
+      "weight of the router's load-balancing loss (experts x sum f P, as transformers has it) of each pass, passes weighted by their tokens, also in the warm start; needs a model with experts",
+    ),
     threads: key(count().nullable(), null, 'threads', 'engine threads of the trainer; null fits the machine'),
   }),
   reference: section({

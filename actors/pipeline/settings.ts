@@ -31,6 +31,7 @@ export function recipeOf(c: TrainingConfig): Recipe {
     },
     kl: { coefficient: a.use_kl_loss ? a.kl_loss_coef : 0, estimator: a.kl_loss_type },
     entropyCoefficient: a.entropy_coeff,
+    routerAuxLossCoefficient: a.router_aux_loss_coef,
     correction: {
       mode: correction.rollout_is,
       threshold: correction.rollout_is_threshold,

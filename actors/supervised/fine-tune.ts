@@ -18,6 +18,7 @@ import {
   modelFolder,
   packDemonstrations,
   readCheckpoint,
+  refuseRouterLoss,
   type Schedule,
   sweepCheckpoints,
   writeCheckpoint,
@@ -58,6 +59,8 @@ export interface FineTuneOptions {
   loraAlpha?: number;
   /** PEFT's names, or all-linear. */
   targetModules?: readonly string[];
+  /** Weight of the router's load-balancing loss, for models with experts; 0 or absent: none. */
+  routerAuxLossCoef?: number;
   /** Steps between checkpoints; 0: none but the last. */
   saveSteps: number;
   /** Steps between validations; 0: at the end of each epoch. */
@@ -86,6 +89,7 @@ const carried = /^(tokenizer.*|special_tokens_map|added_tokens|vocab|merges|gene
 export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   const started = performance.now();
   const config = readModelConfig(o.model);
+  refuseRouterLoss(o.routerAuxLossCoef ?? 0, config, 'router_aux_loss_coef');
   const tokenizer = Tokenizer.load(o.model);
   if (tokenizer.vocabularySize > config.vocab_size)
     throw new ActorsError(
@@ -237,9 +241,10 @@ class Run {
     const began = performance.now();
     const batch = packDemonstrations(chosen);
     engine.zeroGradients();
-    const { loss, tokens, entropy } = await crossEntropy(engine, batch, {
+    const { loss, tokens, entropy, routerAuxLoss } = await crossEntropy(engine, batch, {
       microBatchTokens,
       checkpointing: this.#o.gradientCheckpointing ?? false,
+      routerAuxLossCoefficient: this.#o.routerAuxLossCoef ?? 0,
       learn: true,
     });
     const { gradNorm } = await engine.optimizerStep({
@@ -260,6 +265,7 @@ class Run {
       'training/epoch': this.step / perEpoch,
       'train/loss': loss,
       'train/entropy': entropy,
+      ...(this.#parts.store.config.num_local_experts > 0 ? { 'train/router_aux_loss': routerAuxLoss } : {}),
       'train/grad_norm': gradNorm,
       'train/lr': lr,
       'train/tokens': tokens,

@@ -12,7 +12,7 @@ export { type CheckpointState, modelFolder, readCheckpoint, sweepCheckpoints, wr
 export { type KlEstimator, klDerivative, klEstimator, klValue } from './kl.ts';
 export { type Correction, corrections, type Rejection, rejections } from './off-policy.ts';
 export { type PolicyLoss, type PolicyLossOptions, policyLoss, policyLossNames, registerPolicyLoss } from './policy-losses.ts';
-export { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
+export { aggregationOf, objectiveOptions, type Recipe, refuseRouterLoss } from './recipe.ts';
 export { learningRate, type Schedule } from './schedule.ts';
 export { maskTruncated, overlongPenalty, type ShapingOptions, shapeRewards } from './shaping.ts';
 export { crossEntropy, type DemonstrationBatch, DemonstrationOrder, type MaskedSequence, packDemonstrations } from './supervised.ts';

@@ -1,4 +1,5 @@
 /** The recipe of an update as plain data: what the trainer needs of a configuration, checked once before anything starts. */
+import type { ModelConfig } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import { advantageEstimator } from './advantages.ts';
 import type { AggregationMode } from './aggregation.ts';
@@ -15,6 +16,8 @@ export interface Recipe {
   shaping: ShapingOptions;
   kl: { coefficient: number; estimator: string };
   entropyCoefficient: number;
+  /** Weight of the router's load-balancing loss; absent: 0. Of models with experts only. */
+  routerAuxLossCoefficient?: number;
   correction: CorrectionOptions;
   /** o := b: the ratio is taken against the sampling policy, without recomputation. */
   oldIsBehaviour: boolean;
@@ -52,6 +55,15 @@ export function objectiveOptions(r: Recipe): ObjectiveOptions {
     klEstimator: klLossEstimator(r.kl.estimator),
     entropyCoefficient: r.entropyCoefficient,
   };
+}
+
+/** A dense model has no router whose load could be balanced. */
+export function refuseRouterLoss(coefficient: number, model: Pick<ModelConfig, 'model_type' | 'num_local_experts'>, option: string): void {
+  if (coefficient === 0 || model.num_local_experts > 0) return;
+  throw new ActorsError(
+    'SINKFLEX_LOSS_OPTION',
+    `${option} = ${coefficient} weighs the load of experts, and this model (${model.model_type}) has none: set it to 0.`,
+  );
 }
 
 /** GSPO fixes its own aggregation. */

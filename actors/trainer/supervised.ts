@@ -67,19 +67,32 @@ export function packDemonstrations(chosen: readonly MaskedSequence[]): Demonstra
 export async function crossEntropy(
   engine: Engine,
   batch: DemonstrationBatch,
-  o: { microBatchTokens: number; microBatchSequences?: number | null; checkpointing?: boolean; learn: boolean },
-): Promise<{ loss: number; tokens: number; entropy: number }> {
+  o: {
+    microBatchTokens: number;
+    microBatchSequences?: number | null;
+    checkpointing?: boolean;
+    /** Weight of the router's load-balancing loss of each pass; passes count by their tokens. */
+    routerAuxLossCoefficient?: number;
+    learn: boolean;
+  },
+): Promise<{ loss: number; tokens: number; entropy: number; routerAuxLoss: number }> {
   let tokens = 0;
   for (const m of batch.mask) tokens += m;
-  let [sum, entropySum] = [0, 0];
+  let [sum, entropySum, routerAuxLoss] = [0, 0, 0];
   for (const range of microBatches(batch.cuSeqlens, o.microBatchTokens, undefined, o.microBatchSequences ?? undefined)) {
     const { start, end } = tokenSpan(batch.cuSeqlens, range);
     const mask = batch.mask.subarray(start, end);
-    const { logprobs, entropy } = await engine.forward(sliceBatch(batch.ids, batch.cuSeqlens, range), {
+    const {
+      logprobs,
+      entropy,
+      routerAuxLoss: aux,
+    } = await engine.forward(sliceBatch(batch.ids, batch.cuSeqlens, range), {
       keep: o.learn,
       checkpointing: o.checkpointing ?? false,
       mask,
     });
+    const share = (end - start) / batch.ids.length;
+    routerAuxLoss += share * aux;
     const dLogprobs = new Float32Array(end - start);
     for (let t = 0; t < dLogprobs.length; t++) {
       if (mask[t] !== 1) continue;
@@ -87,7 +100,7 @@ export async function crossEntropy(
       entropySum += entropy[t]!;
       dLogprobs[t] = -1 / tokens;
     }
-    if (o.learn) await engine.backward({ dLogprobs });
+    if (o.learn) await engine.backward({ dLogprobs, dRouterAuxLoss: share * (o.routerAuxLossCoefficient ?? 0) });
   }
-  return { loss: sum / tokens, tokens, entropy: entropySum / tokens };
+  return { loss: sum / tokens, tokens, entropy: entropySum / tokens, routerAuxLoss };
 }

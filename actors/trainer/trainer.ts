@@ -19,7 +19,7 @@ import { advantageEstimator, groupStatistics } from './advantages.ts';
 import { responseTokenCounts, sequenceCoefficients } from './aggregation.ts';
 import { type CheckpointState, modelFolder, readCheckpoint, writeCheckpoint } from './checkpoint.ts';
 import { type ObjectiveOptions, ObjectiveSums, objective } from './objective.ts';
-import { aggregationOf, objectiveOptions, type Recipe } from './recipe.ts';
+import { aggregationOf, objectiveOptions, type Recipe, refuseRouterLoss } from './recipe.ts';
 import { maskTruncated, shapeRewards } from './shaping.ts';
 import { crossEntropy, type DemonstrationBatch } from './supervised.ts';
 import { type Metrics, mismatchMetrics, objectiveMetrics, spread, stalenessMetrics } from './update-metrics.ts';
@@ -64,6 +64,7 @@ export class Trainer {
     this.#fenced = o.fenced ?? false;
     this.#objective = objectiveOptions(o.recipe);
     this.#store = WeightStore.open(o.store);
+    refuseRouterLoss(o.recipe.routerAuxLossCoefficient ?? 0, this.#store.config, 'actor.router_aux_loss_coef');
     this.#threads = o.threads;
     this.#engine = this.#newEngine();
     const current = this.#store.current();
@@ -79,6 +80,7 @@ export class Trainer {
       microBatchTokens: this.#recipe.microBatchTokens,
       microBatchSequences: this.#recipe.microBatchSequences ?? null,
       checkpointing: this.#recipe.gradientCheckpointing ?? false,
+      routerAuxLossCoefficient: this.#recipe.routerAuxLossCoefficient ?? 0,
       learn: true,
     });
     const gradNorm = await this.#step(o.lr, { ...this.#recipe.optimizer, weightDecay: o.weightDecay, gradClip: o.gradClip });
@@ -124,8 +126,9 @@ export class Trainer {
     const steps: SequenceRange[] = [];
     for (let e = 0; e < r.epochs; e++) steps.push(...miniBatches(batch, r.miniBatchPrompts ?? Number.MAX_SAFE_INTEGER));
     if (steps.length === 0) return { metrics, advantages, lineage: this.#lineage, version: this.#version };
-    // A sequence of advantage 0 without KL and entropy has the gradient 0 exactly: neither pass is run for it. It still counts in every denominator.
-    const sparse = r.kl.coefficient === 0 && !r.shaping.kl && r.entropyCoefficient === 0;
+    const auxCoefficient = r.routerAuxLossCoefficient ?? 0;
+    // A sequence of advantage 0 without KL, entropy and router loss has the gradient 0 exactly: neither pass is run for it. It still counts in every denominator.
+    const sparse = r.kl.coefficient === 0 && !r.shaping.kl && r.entropyCoefficient === 0 && auxCoefficient === 0;
     const kept: number[] = [];
     for (let i = 0; i < advantages.length; i++) if (!sparse || advantages[i] !== 0) kept.push(i);
     const keptSet = new Set(kept);
@@ -135,16 +138,17 @@ export class Trainer {
     const old = r.oldIsBehaviour ? p.behaviour : onPolicy ? new Float32Array(p.ids.length) : (scored ?? (await this.#score(p)));
     const recomputed = performance.now();
     const sums = new ObjectiveSums();
-    let gradNorm = 0;
+    let [gradNorm, auxLoss] = [0, 0];
     for (const step of steps) {
       const coefficients = sequenceCoefficients(aggregationOf(r), counts, batch.groupOf, step, r.loss.horizon);
       const within = { from: lowerBound(kept, step.from), to: lowerBound(kept, step.to) };
+      const stepTokens = p.cuSeqlens[within.to]! - p.cuSeqlens[within.from]!;
       this.#engine.zeroGradients();
       for (const range of microBatches(p.cuSeqlens, r.microBatchTokens, within, r.microBatchSequences ?? undefined)) {
         const { start, end } = tokenSpan(p.cuSeqlens, range);
         const micro = sliceBatch(p.ids, p.cuSeqlens, range);
         const mask = p.mask.subarray(start, end);
-        const { logprobs, entropy } = await this.#engine.forward(micro, {
+        const { logprobs, entropy, routerAuxLoss } = await this.#engine.forward(micro, {
           temperature: r.temperature,
           keep: true,
           checkpointing: r.gradientCheckpointing ?? false,
@@ -167,13 +171,18 @@ export class Trainer {
           this.#objective,
           sums,
         );
-        await this.#engine.backward(
-          gradients.dEntropy ? { dLogprobs: gradients.dLogprobs, dEntropy: gradients.dEntropy } : { dLogprobs: gradients.dLogprobs },
-        );
+        const share = (end - start) / stepTokens;
+        auxLoss += share * routerAuxLoss;
+        await this.#engine.backward({
+          dLogprobs: gradients.dLogprobs,
+          ...(gradients.dEntropy ? { dEntropy: gradients.dEntropy } : {}),
+          dRouterAuxLoss: share * auxCoefficient,
+        });
       }
       gradNorm += await this.#step(o.lr, r.optimizer);
     }
-    Object.assign(metrics, objectiveMetrics(sums, steps.length, r), mismatchMetrics(p, old), {
+    const routed = this.#store.config.num_local_experts > 0 ? { 'actor/router_aux_loss': auxLoss / steps.length } : {};
+    Object.assign(metrics, objectiveMetrics(sums, steps.length, r), mismatchMetrics(p, old), routed, {
       'actor/grad_norm': gradNorm / steps.length,
       'actor/lr': o.lr,
       'actor/trained_tokens': sums.tokens,

@@ -54,7 +54,7 @@ void read_experts(Span<T> from, const Config& c, PackedBatch* batch) {
 }  // namespace
 
 // forward(ids, cuSeqlens, mask | undefined, temperature, keep: 0 nothing, 1 everything, 2 layer inputs, experts |
-// undefined) -> {logprobs, entropy, lineage, version}
+// undefined) -> {logprobs, entropy, lineage, version, routerAuxLoss}
 Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
@@ -91,21 +91,27 @@ Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
     result.Set("logprobs", logprobs);
     result.Set("entropy", entropy);
     auto version = std::make_shared<Version>();
+    auto aux = std::make_shared<double>(0);
     Trainer* trainer = &NeedTrainer();
     float* lp = logprobs.Data();  // valid while `result` is kept
     float* en = entropy.Data();
     return Post(
-        env, [=] { *version = trainer->forward(*batch, temperature, keep, lp, en); },
+        env,
+        [=] {
+          *version = trainer->forward(*batch, temperature, keep, lp, en);
+          *aux = trainer->router_aux_loss();
+        },
         [=](Napi::Env e, Napi::Object kept) -> Napi::Value {
           kept.Set("lineage", Napi::Number::New(e, version->lineage));
           kept.Set("version", Napi::Number::New(e, version->version));
+          kept.Set("routerAuxLoss", Napi::Number::New(e, *aux));
           return kept;
         },
         Napi::Persistent(result));
   });
 }
 
-// backward(dLogprobs, dEntropy | undefined)
+// backward(dLogprobs, dEntropy | undefined, dRouterAuxLoss)
 Napi::Value EngineWrap::Backward(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
@@ -118,11 +124,13 @@ Napi::Value EngineWrap::Backward(const Napi::CallbackInfo& info) {
       if (e.size != d.size) throw bad_argument("dEntropy", "as long as dLogprobs");
       dentropy->assign(e.data, e.data + e.size);
     }
+    const double daux = number_of(info[2], "dRouterAuxLoss");
+    if (daux != 0 && config_.experts == 0) throw bad_argument("dRouterAuxLoss", "0: the model has no router");
     Trainer* trainer = &NeedTrainer();
     return Post(env,
                 [=] {
                   trainer->backward(dlogprobs->data(), dentropy->empty() ? nullptr : dentropy->data(),
-                                    static_cast<int64_t>(dlogprobs->size()));
+                                    static_cast<int64_t>(dlogprobs->size()), daux);
                 },
                 {});
   });

@@ -62,7 +62,7 @@ void Trainer::count_memory() {
   counters.optimizer_bytes = moment_block_.bytes();
 }
 
-void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t tokens) {
+void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t tokens, double drouter_aux_loss) {
   if (!pass_.kept())
     throw Error("SINKFLEX_ENGINE_NOTHING_KEPT",
                 "backward needs a forward with keep: true before it, and only one backward follows each");
@@ -71,7 +71,7 @@ void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t to
                                              std::to_string(pass_.tokens()) + " tokens");
   Stopwatch watch(&counters.backward_ns);
   ensure_gradients();
-  pass_.backward(dlogprobs, dentropy, &gradients_);
+  pass_.backward(dlogprobs, dentropy, drouter_aux_loss, &gradients_);
   reader_->release();
   count_memory();
   ++counters.backward_passes;

@@ -35,7 +35,8 @@ class Trainer {
   ~Trainer();
 
   Version forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy);
-  void backward(const float* dlogprobs, const float* dentropy, int64_t tokens);
+  double router_aux_loss() const { return pass_.router_aux_loss(); }
+  void backward(const float* dlogprobs, const float* dentropy, int64_t tokens, double drouter_aux_loss = 0);
   void zero_gradients();
   // Clips by the global norm, applies AdamW from the newest version into a fresh slot and publishes it, then clears the
   // gradients. Returns the norm before clipping. SINKFLEX_ENGINE_NOT_FINITE leaves weights and moments untouched.

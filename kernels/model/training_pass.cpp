@@ -113,6 +113,8 @@ void TrainingPass::layout(Arena& a, int64_t n, int64_t segments, Keep keep) {
   rstd_final_ = a.take<float>(n);
   normed_ = a.take<float>(n * h);
   router_logits_ = a.take<float>(n * c.experts);
+  balance_ = a.take<double>(2 * c.experts);
+  load_ = a.take<float>(c.experts);
   act_ = a.take<float>(dense);
   adapters_.low = a.take<float>(n * c.lora_rank);
   adapters_.dlow = a.take<float>(back ? n * c.lora_rank : 0);
@@ -171,14 +173,18 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
 
   sfx_tensor x0 = view(layers_.empty() ? x_final_ : layers_[0].x_in, {n_, c.hidden});
   CALL(embedding_forward, &weights.embed, ids_, &x0);
+  balancing_ = !c.dense();
+  std::fill_n(balance_, 2 * c.experts, 0.0);
   for (int64_t l = 0; l < c.layers; ++l)
     layer_forward(l, layers_[static_cast<size_t>(l)],
                   l + 1 < c.layers ? layers_[static_cast<size_t>(l) + 1].x_in : x_final_);
+  balancing_ = false;
 
   sfx_tensor x = view(x_final_, {n_, c.hidden}), hidden = view(normed_, {n_, c.hidden});
   CALL(rms_norm_forward, &x, &weights.norm, c.eps, &hidden, rstd_final_);
   CALL(linear_logprob_forward, &hidden, &weights.head, target_, temperature, row_logprob_, row_entropy_, row_lse_);
   check(b, b->synchronize(stream_), "synchronize");
+  balance_router();
 
   for (int64_t s = 0; s < segments_; ++s) {
     for (int32_t t = cu_[s]; t < cu_[s + 1]; ++t) {
@@ -189,6 +195,17 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
   }
   keep_ = keep;
   kept_ = keep != Keep::kNothing;
+}
+
+void TrainingPass::balance_router() {
+  const int64_t E = config_.experts;
+  const double rows = static_cast<double>(n_) * static_cast<double>(config_.layers);
+  router_aux_loss_ = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    load_[e] = static_cast<float>(balance_[e] / rows);
+    router_aux_loss_ += balance_[e] / rows * (balance_[E + e] / rows);
+  }
+  router_aux_loss_ *= static_cast<double>(E);
 }
 
 void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
@@ -251,15 +268,18 @@ void TrainingPass::mlp_forward(int64_t l, Layer& a, sfx_tensor* out) {
     CALL(copy, a.expert_index, experts_.data() + l * chosen, chosen * static_cast<int64_t>(sizeof(int32_t)));
     CALL(router_replay, &logits, top_k, a.expert_index, a.expert_weight);
   }
+  if (balancing_) CALL(router_balance, &logits, a.expert_index, top_k, balance_);
   CALL(moe_forward, &normed, a.expert_index, a.expert_weight, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
        c.swiglu_limit, out, a.experts);
 }
 
-void TrainingPass::backward(const float* dlogprobs, const float* dentropy, Gradients* g) {
+void TrainingPass::backward(const float* dlogprobs, const float* dentropy, double drouter_aux_loss, Gradients* g) {
   if (!kept_) throw Error("SINKFLEX_ENGINE_NOTHING_KEPT", "backward needs a forward with keep: true before it");
   kept_ = false;
   const sfx_backend* b = backend_;
   const Config& c = config_;
+  balance_factor_ = static_cast<float>(drouter_aux_loss * static_cast<double>(c.experts) /
+                                       (static_cast<double>(n_) * static_cast<double>(c.layers)));
   for (int64_t s = 0; s < segments_; ++s) {
     for (int32_t t = cu_[s]; t < cu_[s + 1]; ++t) {
       const bool asked = target_[t] >= 0;
@@ -363,6 +383,11 @@ void TrainingPass::mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d
        optional(d->gate_up_bias), optional(d->down), optional(d->down_bias));
   sfx_tensor drouter = view(drouter_, {n, c.experts});
   CALL(router_backward, dexpert_weight_, a.expert_index, a.expert_weight, top_k, &drouter);
+  if (balance_factor_ != 0) {
+    sfx_tensor logits = view(router_logits_, {n, c.experts});
+    CALL(linear_forward, &normed, &w.router, optional(w.router_bias), 0, &logits);
+    CALL(router_balance_backward, &logits, load_, balance_factor_, &drouter);
+  }
   CALL(linear_backward_input, &drouter, &w.router, 1, &dnormed);
   if (d->router.data) CALL(linear_backward_weight, &drouter, &normed, &d->router, optional(d->router_bias));
 }

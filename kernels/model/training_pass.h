@@ -51,7 +51,12 @@ class TrainingPass {
                float* entropy);
 
   // dlogprobs, dentropy: [n], dentropy may be null. Gives up the kept forward.
-  void backward(const float* dlogprobs, const float* dentropy, Gradients* gradients);
+  void backward(const float* dlogprobs, const float* dentropy, double drouter_aux_loss, Gradients* gradients);
+
+  // The load-balancing loss of the last forward, as transformers has it: E sum_e f_e P_e over the tokens of all layers
+  // together, f_e the share of tokens that chose expert e (they sum to top_k), P_e the mean of the router's softmax
+  // over all experts. f carries no gradient. 0 in a dense model; top_k where the load is even.
+  double router_aux_loss() const { return router_aux_loss_; }
 
   bool kept() const { return kept_; }
   void drop() { kept_ = false; }
@@ -85,6 +90,7 @@ class TrainingPass {
   void layer_backward(int64_t l, Layer& a, LayerWeights* d);
   // The part of a layer after attention: reads normed_, adds into `out` (or, null, stops before).
   void mlp_forward(int64_t l, Layer& a, sfx_tensor* out);
+  void balance_router();
   // dx_ is the gradient of its output; fills dnormed_ with that of its input.
   void mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d);
   sfx_attention_mask mask(int64_t l) const;
@@ -114,6 +120,11 @@ class TrainingPass {
   float *row_logprob_ = nullptr, *row_entropy_ = nullptr, *row_lse_ = nullptr;
   float *dx_ = nullptr, *dnormed_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr, *dattention_ = nullptr;
   float *act_ = nullptr, *dact_ = nullptr, *dgate_ = nullptr, *dup_ = nullptr;
+  double* balance_ = nullptr;  // [2E], see backend.h; of the forward under way
+  bool balancing_ = false;     // not while a layer runs forward again
+  double router_aux_loss_ = 0;
+  float* load_ = nullptr;     // [E], f
+  float balance_factor_ = 0;  // dloss/dP of an expert with load 1, for one token
   float *drouter_ = nullptr, *dexpert_weight_ = nullptr, *row_dlogprob_ = nullptr, *row_dentropy_ = nullptr;
 };
 

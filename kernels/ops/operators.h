@@ -36,6 +36,9 @@ int32_t router_forward(sfx_stream*, const sfx_tensor* logits, int32_t top_k, int
 int32_t router_replay(sfx_stream*, const sfx_tensor* logits, int32_t top_k, int32_t* index, float* weight);
 int32_t router_backward(sfx_stream*, const float* dweight, const int32_t* index, const float* weight, int32_t top_k,
                         sfx_tensor* dlogits);
+int32_t router_balance(sfx_stream*, const sfx_tensor* logits, const int32_t* index, int32_t top_k, double* sums);
+int32_t router_balance_backward(sfx_stream*, const sfx_tensor* logits, const float* load, float factor,
+                                sfx_tensor* dlogits);
 int64_t moe_saved_bytes(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k);
 int32_t moe_forward(sfx_stream*, const sfx_tensor* x, const int32_t* index, const float* weight, int32_t top_k,
                     const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,

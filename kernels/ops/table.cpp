@@ -73,6 +73,8 @@ static const sfx_backend table = {
     Guarded<router_forward>::call,
     Guarded<router_replay>::call,
     Guarded<router_backward>::call,
+    Guarded<router_balance>::call,
+    Guarded<router_balance_backward>::call,
     moe_saved_bytes,
     Guarded<moe_forward>::call,
     Guarded<moe_backward>::call,

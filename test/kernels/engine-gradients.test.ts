@@ -59,12 +59,14 @@ t.test('finite differences of the whole model', async (t) => {
       const n = batch.ids.length;
       const dLogprobs = Float32Array.from({ length: n }, (_, i) => noise(i, 1));
       const dEntropy = Float32Array.from({ length: n }, (_, i) => noise(i, 2));
+      const dRouterAuxLoss = store.config.num_local_experts > 0 ? 20 : 0;
       const loss = async (): Promise<number> => {
-        const { logprobs, entropy } = await engine.forward(batch, { temperature: 0.8 });
-        return logprobs.reduce((sum, lp, i) => sum + lp * dLogprobs[i]! + entropy[i]! * dEntropy[i]!, 0);
+        const { logprobs, entropy, routerAuxLoss } = await engine.forward(batch, { temperature: 0.8 });
+        const tokens = logprobs.reduce((sum, lp, i) => sum + lp * dLogprobs[i]! + entropy[i]! * dEntropy[i]!, 0);
+        return tokens + routerAuxLoss * dRouterAuxLoss;
       };
       await engine.forward(batch, { temperature: 0.8, keep: true });
-      await engine.backward({ dLogprobs, dEntropy });
+      await engine.backward({ dLogprobs, dEntropy, dRouterAuxLoss });
       const gradients = engine.gradients();
       const pin = store.pin();
       const base = pin.data.slice();

@@ -24,6 +24,8 @@ interface ModelCase {
   prefix?: number;
   single?: { loss_ce: number };
   packed?: { loss: number; grad_fingerprint: Prints };
+  /** transformers' load-balancing loss of the single case; fingerprints of d(cross entropy + 0.5 of it). */
+  aux?: { load_balancing_loss: number; grad_fingerprint: Prints };
 }
 
 const root = fixtures ?? '';
@@ -94,6 +96,22 @@ for (const name of cases) {
       for (const [tensor, { data }] of expected) {
         const error = relativeError(gradients.get(tensor) ?? [], data);
         t.ok(error <= 2e-4, `${tensor} (${error.toExponential(1)})`);
+      }
+    });
+
+    await t.test("the router's load-balancing loss and its gradients", { skip: !golden.aux || !has('input_ids') }, async (t) => {
+      const ids = integers(get('input_ids'));
+      for (const checkpointing of [false, true]) {
+        engine.zeroGradients();
+        const { routerAuxLoss } = await engine.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) }, { keep: true, checkpointing });
+        const expected = golden.aux!.load_balancing_loss;
+        t.ok(Math.abs(routerAuxLoss - expected) <= 1e-5 * expected, `${routerAuxLoss}, golden ${expected}`);
+        await engine.backward({ dLogprobs: new Float32Array(ids.length).fill(-1 / (ids.length - 1)), dRouterAuxLoss: 0.5 });
+        const gradients = engine.gradients();
+        for (const [tensor, [norm, sum]] of Object.entries(golden.aux!.grad_fingerprint)) {
+          const [ourNorm, ourSum] = fingerprint(gradients.get(tensor) ?? []);
+          t.ok(Math.abs(ourNorm - norm) <= 2e-4 * norm + 1e-6 && Math.abs(ourSum - sum) <= 1e-3 * norm + 1e-5, tensor);
+        }
       }
     });
 

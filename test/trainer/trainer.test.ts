@@ -202,6 +202,7 @@ t.test('every switch of the recipe changes what is learnt', async (t) => {
     gspo: { loss: { ...recipe.loss, mode: 'gspo' } },
     cispo: { loss: { ...recipe.loss, mode: 'cispo' } },
     entropy: { entropyCoefficient: 0.01 },
+    'router loss': { routerAuxLossCoefficient: 0.1 },
     temperature: { temperature: 1 },
     'kl k3': { kl: { coefficient: 0.1, estimator: 'k3' } },
     'kl k2': { kl: { coefficient: 0.1, estimator: 'k2' } },
@@ -219,6 +220,31 @@ t.test('every switch of the recipe changes what is learnt', async (t) => {
     seen.set(w, name);
     await tr.stop();
   }
+});
+
+t.test("the router's load-balancing loss falls where it has a weight, and is refused for a model without experts", async (t) => {
+  const run = async (routerAuxLossCoefficient: number): Promise<number[]> => {
+    const store = newStore(t);
+    const batch = await sample(store);
+    const tr = trainer(store, { routerAuxLossCoefficient, entropyCoefficient: 1e-12 }); // nothing is skipped
+    const losses: number[] = [];
+    for (let i = 0; i < 8; i++) losses.push((await tr.update(batch, { lr: 1e-2 })).metrics['actor/router_aux_loss']!);
+    await tr.stop();
+    return losses;
+  };
+  const [free, balanced] = [await run(0), await run(1)];
+  t.equal(free[0], balanced[0], 'the same weights, the same loss');
+  t.ok(balanced.at(-1)! < balanced[0]! && balanced.at(-1)! < free.at(-1)!, `${balanced} against ${free}`);
+  t.ok(
+    balanced.every((loss) => loss >= 0.9),
+    'about the number of experts a token where the load is even',
+  );
+  const dense = WeightStore.create(
+    parseModelConfig({ ...model, model_type: 'qwen2', head_dim: undefined, num_local_experts: 0, layer_types: null }),
+  );
+  t.teardown(() => dense.close());
+  dense.initialise(1);
+  t.throws(() => trainer(dense, { routerAuxLossCoefficient: 0.1 }), { code: 'SINKFLEX_LOSS_OPTION', message: /qwen2\) has none/ });
 });
 
 t.test('demonstrations are learnt; only the masked tokens are', async (t) => {

@@ -169,6 +169,47 @@ void router(int64_t experts, int32_t top_k) {
   differences(ld, loss, got.data() + n * top_k, 1e-3, "dlogits", 200);
 }
 
+// The load-balancing loss E sum f P, with f held fixed, and its two halves over a batch in one piece and in two.
+void balance(int64_t n, int64_t experts, int32_t top_k) {
+  section("router balance n=" + std::to_string(n) + " E=" + std::to_string(experts));
+  Random r((uint64_t)(n + experts));
+  const Floats logits = r.normals(n * experts, 2), share = r.normals(experts), d0 = r.normals(n * experts, 0.01);
+  Ints index(n * top_k);
+  for (auto& i : index) i = (int32_t)r.below(experts);
+  const float factor = 0.3f;
+  const Floats got = everywhere([&](const sfx_backend& k, sfx_stream* s) {
+    std::vector<double> sums(2 * experts, 0.5);
+    Floats d = d0;
+    sfx_tensor tl = tensor(logits, {n, experts}), td = tensor(d, {n, experts});
+    ok(k.router_balance(s, &tl, index.data(), top_k, sums.data()), k);
+    ok(k.router_balance_backward(s, &tl, share.data(), factor, &td), k);
+    Floats values(2 * experts), bits(4 * experts);
+    for (size_t i = 0; i < sums.size(); i++) values[i] = (float)sums[i];
+    std::memcpy(bits.data(), sums.data(), sums.size() * 8);
+    return joined({&values, &d, &bits});
+  });
+  Doubles l = doubles(logits), sums(2 * experts, 0.5);
+  for (int32_t i : index) sums[i] += 1;
+  const auto loss = [&] {
+    double total = 0;
+    for (int64_t t = 0; t < n; t++) {
+      double all = 0;
+      for (int64_t e = 0; e < experts; e++) all += std::exp(l[t * experts + e]);
+      for (int64_t e = 0; e < experts; e++) total += factor * share[e] * std::exp(l[t * experts + e]) / all;
+    }
+    return total;
+  };
+  for (int64_t t = 0; t < n; t++) {
+    double all = 0;
+    for (int64_t e = 0; e < experts; e++) all += std::exp(l[t * experts + e]);
+    for (int64_t e = 0; e < experts; e++) sums[experts + e] += std::exp(l[t * experts + e]) / all;
+  }
+  close(got, 0, sums, 1e-6, "counts and probabilities");
+  Floats d(got.begin() + 2 * experts, got.begin() + 2 * experts + n * experts);
+  for (size_t i = 0; i < d.size(); i++) d[i] -= d0[i];
+  differences(l, loss, d.data(), 1e-3, "dlogits", 200);
+}
+
 void optimiser(int64_t count) {
   section("adamw " + std::to_string(count));
   Random r((uint64_t)count);
@@ -207,5 +248,6 @@ void test_elementwise() {
   for (int64_t d : {2, 16, 24, 64}) rotary(33, 3, d);
   embedding();
   router(4, 2), router(1, 1), router(8, 1), router(32, 4), router(6, 6);
+  balance(3, 4, 2), balance(700, 32, 4), balance(256, 5, 1), balance(513, 130, 8);
   optimiser(1), optimiser(5000), optimiser(100003);
 }
