@@ -14,6 +14,7 @@ export {
   type Reduction,
 } from './collective.ts';
 export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError } from './errors.ts';
+export { didYouMean } from './nearest-name.ts';
 export { os, type ProcessStatus } from './os.ts';
 export {
   BlockPool,

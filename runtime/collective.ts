@@ -1,5 +1,6 @@
 // Collectives among actors of a host, in whatever isolation, and the driver: those of kernels/, bound to the lives of calls and actors.
-import { Collective, type CollectiveGroup, type CollectiveOptions } from '../kernels/host.ts';
+import { Collective, type CollectiveGroup, type CollectiveOptions, createCollective as createGroup } from '../kernels/host.ts';
+import { checkKnown } from './api/check.ts';
 import { actorScope, callScope, onAbort } from './worker/index.ts';
 
 export {
@@ -9,7 +10,6 @@ export {
   type CollectiveGroup,
   type CollectiveOptions,
   collectiveSlice,
-  createCollective,
   type NumberArray,
   type Reduction,
 } from '../kernels/host.ts';
@@ -31,6 +31,7 @@ class ActorCollective extends Collective {
   }
 
   protected override options(given: CollectiveOptions): CollectiveOptions {
+    checkKnown('a collective operation', given, { timeoutMs: true, signal: true });
     const scope = callScope();
     if (scope === undefined) return given;
     const options = { ...given };
@@ -41,6 +42,19 @@ class ActorCollective extends Collective {
     if (scope.abortable) options.signal = given.signal === undefined ? scope.signal : AbortSignal.any([given.signal, scope.signal]);
     return options;
   }
+}
+
+/**
+ * Makes a group of so many members. Give it to them as an argument; each joins with a rank of its own, within a quarter of an hour.
+ * `chunkBytes` (default 1 MiB, a multiple of 4096): how much is staged at once.
+ *
+ * @example
+ * const group = createCollective(4);
+ * await Promise.all(trainers.map((trainer, rank) => trainer.join(group, rank)));
+ */
+export function createCollective(members: number, options: { chunkBytes?: number } = {}): CollectiveGroup {
+  checkKnown('createCollective', options, { chunkBytes: true });
+  return createGroup(members, options);
 }
 
 /**

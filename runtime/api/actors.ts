@@ -3,6 +3,7 @@ import type { ActorSpec, Found } from '../control/index.ts';
 import { Ref } from '../objects/index.ts';
 import { encodeAlone } from '../wire/index.ts';
 import { type ActorClient, actorScope, collectRefs, session } from '../worker/index.ts';
+import { checkTimeout } from './check.ts';
 import { definitionOf } from './definition.ts';
 import { RuntimeFailure } from './errors.ts';
 import { Handle, handleOf, makeHandle } from './handle.ts';
@@ -92,7 +93,7 @@ export async function getActor<T = object>(name: string): Promise<ActorHandle<T>
 
 /** Resolves when the constructor and start() have ended well; rejects with ActorFailedError when they have not. */
 export function ready(handle: AnyHandle, options: { timeoutMs?: number } = {}): Promise<void> {
-  return Handle.client(handleOf(handle)).ready(options.timeoutMs);
+  return Handle.client(handleOf(handle)).ready(checkTimeout('ready', options));
 }
 
 /**

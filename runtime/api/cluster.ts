@@ -2,7 +2,7 @@
 import { resolve } from 'node:path';
 import type { HeadProcess } from '../head/index.ts';
 import type { JoinedAgent } from '../node/index.ts';
-import { RuntimeFailure } from './errors.ts';
+import { bad, checkKnown, checkTimeout, count, type Known } from './check.ts';
 import { checkStore, checkTotal } from './options.ts';
 import type { ActorOutput, ResourceOptions } from './types.ts';
 
@@ -12,6 +12,21 @@ export interface HeadOptions {
   /** Port on loopback for Prometheus and health, as in init(). */
   metricsPort?: number;
 }
+
+const AGENT: Known<AgentOptions> = {
+  cpus: true,
+  gpus: true,
+  memory: true,
+  resources: true,
+  address: true,
+  node: true,
+  labels: true,
+  sharedWorkers: true,
+  objectStoreMemory: true,
+  spillFolder: true,
+  timeline: true,
+  onOutput: true,
+};
 
 /** A running head. */
 export interface RunningHead {
@@ -57,8 +72,8 @@ export interface RunningAgent {
  * const head = await startHead({ folder: '/run/user/1000/cluster' });
  */
 export async function startHead(options: HeadOptions): Promise<RunningHead> {
-  if (typeof options?.folder !== 'string' || options.folder === '')
-    throw new RuntimeFailure('SINKFLEX_BAD_OPTION', 'folder is the path of a folder');
+  checkKnown('startHead', options, { folder: true, metricsPort: true });
+  if (typeof options.folder !== 'string' || options.folder === '') bad('folder', options.folder, 'the path of a folder');
   const { startHead: start } = await import('../head/index.ts'); // not for workers, which import this file too
   const head: HeadProcess = await start(
     resolve(options.folder),
@@ -67,7 +82,7 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
   return {
     folder: head.folder,
     recovered: head.recovered,
-    close: ({ timeoutMs = 5000 } = {}) => head.close(timeoutMs),
+    close: async (given = {}) => head.close(checkTimeout('close of a head', given) ?? 5000),
   };
 }
 
@@ -79,7 +94,9 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
  * await node.ended;
  */
 export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
+  checkKnown('joinHead', options, AGENT);
   const { address, node, labels, sharedWorkers, timeline = false, onOutput = toStderr } = options;
+  if (typeof address !== 'string' || address === '') bad('address', address, 'the folder of a head');
   const store = checkStore(options);
   const { joinHead: join } = await import('../node/index.ts');
   const agent: JoinedAgent = await join({
@@ -90,9 +107,9 @@ export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
     ...store,
     ...(node === undefined ? {} : { node }),
     ...(labels === undefined ? {} : { labels }),
-    ...(sharedWorkers === undefined ? {} : { sharedWorkers }),
+    ...(sharedWorkers === undefined ? {} : { sharedWorkers: count('sharedWorkers', sharedWorkers, 1, 1) }),
   });
-  return { node: agent.node, ended: agent.ended, drain: ({ timeoutMs } = {}) => agent.drain(timeoutMs) };
+  return { node: agent.node, ended: agent.ended, drain: async (given = {}) => agent.drain(checkTimeout('drain of a node', given)) };
 }
 
 const toStderr = ({ name, pid, line }: ActorOutput): void => void process.stderr.write(`[${name} ${pid}] ${line}\n`);

@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { checkKnown } from './check.ts';
 import { RuntimeFailure } from './errors.ts';
 import type { ActorClass, ActorDefinition, ActorOptions } from './types.ts';
 
@@ -87,7 +88,9 @@ function groupsOf(
   const owner = new Map<string, string>();
   const bad = (message: string): RuntimeFailure => new RuntimeFailure('SINKFLEX_BAD_DEFINITION', `actor ${kind}: ${message}`);
   return Object.fromEntries(
-    Object.entries(groups).map(([name, { maxConcurrency, methods: members = [] }]) => {
+    Object.entries(groups).map(([name, group]) => {
+      checkKnown(`concurrency group ${name}`, group, { maxConcurrency: true, methods: true });
+      const { maxConcurrency, methods: members = [] } = group;
       if (name === '') throw bad('a concurrency group needs a name');
       if (!Number.isSafeInteger(maxConcurrency) || maxConcurrency < 1)
         throw bad(`maxConcurrency of group ${name} is ${maxConcurrency}; it must be an integer of at least 1`);
@@ -130,6 +133,7 @@ export function defineActor<C extends ActorClass>(
       'SINKFLEX_BAD_DEFINITION',
       `actor ${exportName} declares ${bad}(), which would make its handle look like something else`,
     );
+  checkKnown(`actor ${exportName}`, options, { concurrencyGroups: true });
   const concurrencyGroups = groupsOf(exportName, methods, options.concurrencyGroups ?? {});
   const definition = { id: idOf(module, exportName), kind: exportName, module, type, methods, streams, concurrencyGroups };
   register({ id: definition.id, module, exportName });

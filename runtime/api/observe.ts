@@ -15,6 +15,7 @@ import type {
 import type { LogTail } from '../observe/logs.ts';
 import { chooseRun, type FoundRun } from '../observe/runs.ts';
 import type { Timeline } from '../observe/timeline.ts';
+import { checkKnown, checkTimeout, count, ms } from './check.ts';
 import { clientOf } from './handle.ts';
 import { driver } from './run.ts';
 import type { AnyHandle } from './types.ts';
@@ -29,6 +30,12 @@ export const RunObserver = {
 };
 
 type Options = ListOptions & { name?: string; count?: number };
+
+function checkList(what: string, options: ListOptions): ListOptions {
+  checkKnown(what, options, { limit: true, where: true, timeoutMs: true });
+  ms('timeoutMs', options.timeoutMs, 0);
+  return options;
+}
 
 /** From this process's own run, or from the head that it is attached to. */
 async function ask<Q extends keyof Questions>(question: Q, options: Options = {}): Promise<Questions[Q]> {
@@ -49,6 +56,7 @@ async function ask<Q extends keyof Questions>(question: Q, options: Options = {}
  * const { actors, calls, silent } = await status();
  */
 export async function status(options: { timeoutMs?: number } = {}): Promise<StatusInfo> {
+  checkTimeout('status', options);
   return ask('status', options);
 }
 
@@ -59,37 +67,37 @@ export async function status(options: { timeoutMs?: number } = {}): Promise<Stat
  * const { items, total } = await listTasks({ where: { state: 'queued' }, limit: 20 });
  */
 export async function listTasks(options: ListOptions = {}): Promise<Listing<TaskInfo>> {
-  return ask('tasks', options);
+  return ask('tasks', checkList('listTasks', options));
 }
 
 /** Actors with what they have to do: calls under way and in the mailbox. listActors() answers at once, without those. */
 export async function listActorLoad(options: ListOptions = {}): Promise<Listing<ActorRow>> {
-  return ask('actors', options);
+  return ask('actors', checkList('listActorLoad', options));
 }
 
 /** Values that others than their owner hold, with their sizes and holders. */
 export async function listObjects(options: ListOptions = {}): Promise<Listing<ObjectInfo>> {
-  return ask('objects', options);
+  return ask('objects', checkList('listObjects', options));
 }
 
 /** Workers: the driver, threads, processes; whether they answer, how late their event loops run, memory. */
 export async function listWorkers(options: ListOptions = {}): Promise<Listing<WorkerInfo>> {
-  return ask('workers', options);
+  return ask('workers', checkList('listWorkers', options));
 }
 
 /** Placement groups, with their bundles. */
 export async function listGroups(options: ListOptions = {}): Promise<Listing<GroupInfo>> {
-  return ask('groups', options);
+  return ask('groups', checkList('listGroups', options));
 }
 
 /** What has happened, oldest first; `dropped`: older events that had to make room. */
 export async function listEvents(options: ListOptions = {}): Promise<Listing<EventInfo> & { dropped: number }> {
-  return ask('events', options);
+  return ask('events', checkList('listEvents', options));
 }
 
 /** Calls by kind of actor and method. Durations only with `init({ timeline: true })`. */
 export async function summary(options: ListOptions = {}): Promise<Listing<SummaryRow>> {
-  return ask('summary', options);
+  return ask('summary', checkList('summary', options));
 }
 
 /**
@@ -99,6 +107,8 @@ export async function summary(options: ListOptions = {}): Promise<Listing<Summar
  * const { lines, total } = await logs('trainer', { tail: 50 });
  */
 export async function logs(actor: string | AnyHandle, options: { tail?: number } = {}): Promise<LogTail> {
+  checkKnown('logs', options, { tail: true });
+  count('tail', options.tail, 0, 0);
   return ask('tail', {
     name: typeof actor === 'string' ? actor : clientOf(actor).name,
     ...(options.tail === undefined ? {} : { count: options.tail }),
@@ -113,12 +123,14 @@ export async function logs(actor: string | AnyHandle, options: { tail?: number }
  * writeFileSync('timeline.json', JSON.stringify(await timeline()));
  */
 export async function timeline(options: { timeoutMs?: number } = {}): Promise<Timeline> {
+  checkTimeout('timeline', options);
   const data = await ask('timeline', options);
   return (await import('../observe/timeline.ts')).buildTimeline(data);
 }
 
 /** Metrics of all workers as Prometheus text. */
 export async function metrics(options: { timeoutMs?: number } = {}): Promise<string> {
+  checkTimeout('metrics', options);
   return ask('metrics', options);
 }
 

@@ -3,7 +3,7 @@ import { statSync } from 'node:fs';
 import type { ActorSpec, Bundle, ResourceRequest, Strategy } from '../control/index.ts';
 import { nodeCapacity } from '../node/capacity.ts';
 import { defaultStoreBytes } from '../objects/index.ts';
-import { RuntimeFailure } from './errors.ts';
+import { bad, checkKnown, count, type Known, ms } from './check.ts';
 import type {
   BundleOptions,
   CallOptions,
@@ -15,26 +15,9 @@ import type {
   SpawnOptions,
 } from './types.ts';
 
-function bad(option: string, value: unknown, wanted: string): never {
-  throw new RuntimeFailure(
-    'SINKFLEX_BAD_OPTION',
-    `${option} is ${typeof value === 'string' ? JSON.stringify(value) : String(value)}; it must be ${wanted}`,
-  );
-}
-
-/** Misspelt options would otherwise be silently the default. `known` has every key of the options' type. */
-export function checkKnown<T extends object>(what: string, options: T, known: Readonly<Record<keyof T, true>>): void {
-  for (const key of Object.keys(options))
-    if (!Object.hasOwn(known, key))
-      throw new RuntimeFailure(
-        'SINKFLEX_BAD_OPTION',
-        `${what} has no option ${JSON.stringify(key)}; its options are ${Object.keys(known).join(', ')}`,
-      );
-}
-
 const RESOURCES = { cpus: true, gpus: true, memory: true, resources: true } as const;
 
-const SPAWN: Readonly<Record<keyof SpawnOptions, true>> = {
+export const SPAWN: Known<SpawnOptions> = {
   ...RESOURCES,
   labels: true,
   strategy: true,
@@ -60,7 +43,7 @@ const SPAWN: Readonly<Record<keyof SpawnOptions, true>> = {
   imports: true,
 };
 
-const CALL: Readonly<Record<keyof CallOptions, true>> = {
+const CALL: Known<CallOptions> = {
   timeoutMs: true,
   signal: true,
   maxRetries: true,
@@ -70,7 +53,7 @@ const CALL: Readonly<Record<keyof CallOptions, true>> = {
   streamWindow: true,
 };
 
-const INIT: Readonly<Record<keyof InitOptions, true>> = {
+const INIT: Known<InitOptions> = {
   ...RESOURCES,
   labels: true,
   address: true,
@@ -84,22 +67,9 @@ const INIT: Readonly<Record<keyof InitOptions, true>> = {
   onOutput: true,
 };
 
-function count(option: string, value: number | undefined, fallback: number, least: number): number {
-  if (value === undefined) return fallback;
-  if (value === Number.POSITIVE_INFINITY) return Number.MAX_SAFE_INTEGER;
-  if (!Number.isSafeInteger(value) || value < least) bad(option, value, `an integer of at least ${least}`);
-  return value;
-}
-
 function folder(option: string, path: string): string {
   if (typeof path !== 'string' || !statSync(path, { throwIfNoEntry: false })?.isDirectory()) bad(option, path, 'a folder that is there');
   return path;
-}
-
-function ms(option: string, value: number | undefined, fallback: number): number {
-  if (value === undefined) return fallback;
-  if (typeof value !== 'number' || !(value >= 0) || value > 2 ** 31 - 1) bad(option, value, 'milliseconds from 0 to 2^31 - 1');
-  return value;
 }
 
 type Checked = Omit<
@@ -164,6 +134,7 @@ export function checkGroup(options: PlacementGroupOptions): {
 export function checkBundles(bundles: readonly BundleOptions[]): Bundle[] {
   if (!Array.isArray(bundles) || bundles.length === 0) bad('bundles', bundles, 'a list of at least one bundle');
   return bundles.map((bundle) => {
+    checkKnown('a bundle', bundle, { ...RESOURCES, labels: true });
     const { resources, labels } = checkRequest(bundle);
     if (Object.values(resources).every((value) => value === 0)) bad('bundles', JSON.stringify(bundle), 'bundles that reserve something');
     return { resources, labels };
@@ -187,12 +158,18 @@ export function checkRequest(options: PlacementOptions): ResourceRequest {
   const { strategy = 'hybrid', labels = {}, placementGroup, bundle } = options;
   if (strategy !== 'hybrid' && strategy !== 'spread' && typeof strategy?.node !== 'string')
     bad('strategy', JSON.stringify(strategy), "'hybrid', 'spread' or { node }");
+  if (typeof strategy === 'object') checkKnown('strategy', strategy, { node: true, soft: true });
   return {
     resources,
     labels: { ...labels },
     strategy: typeof strategy === 'string' ? strategy : { node: strategy.node, soft: strategy.soft ?? false },
-    ...(placementGroup === undefined ? {} : { group: placementGroup.id, bundle: bundle ?? -1 }),
+    ...(placementGroup === undefined ? {} : { group: groupId(placementGroup), bundle: count('bundle', bundle, -1, 0) }),
   };
+}
+
+function groupId(group: { readonly id: string }): string {
+  if (typeof group?.id !== 'string') bad('placementGroup', group, 'the value of placementGroup(), or its { id }');
+  return group.id;
 }
 
 const DRAIN_MS = 30_000;
@@ -246,7 +223,9 @@ export function checkStore(
 
 export function checkInit(options: InitOptions): CheckedInit {
   checkKnown('init', options, INIT);
-  const { process, thread } = options.warmWorkers ?? {};
+  const { warmWorkers = {} } = options;
+  checkKnown('warmWorkers', warmWorkers, { process: true, thread: true });
+  const { process, thread } = warmWorkers;
   const port = count('metricsPort', options.metricsPort, 0, 0);
   if (port > 65_535) bad('metricsPort', port, 'a port, 0 to 65535');
   return {

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Bundle, Explanation, NodeView, Strategy } from '../control/index.ts';
 import { session } from '../worker/index.ts';
+import { checkTimeout } from './check.ts';
 import { RuntimeFailure } from './errors.ts';
 import { handleClient } from './handle.ts';
 import { checkBundles, checkGroup } from './options.ts';
@@ -45,7 +46,8 @@ export function placementGroup(bundles: readonly BundleOptions[], options: Place
   created.catch(() => {}); // ready() and remove() say it
   return {
     id,
-    async ready({ timeoutMs } = {}) {
+    async ready(options = {}) {
+      const timeoutMs = checkTimeout('ready of a placement group', options);
       await within(
         timeoutMs,
         `placement group ${name ?? id}`,
@@ -101,5 +103,6 @@ export async function listNodes(): Promise<NodeView[]> {
  * and its agent ends after `timeoutMs` at the latest.
  */
 export async function drainNode(node: string, options: { timeoutMs?: number } = {}): Promise<void> {
-  await session().ask({ q: 'drain', node, graceMs: options.timeoutMs ?? 30_000 });
+  const graceMs = checkTimeout('drainNode', options) ?? 30_000;
+  await session().ask({ q: 'drain', node, graceMs });
 }

@@ -4,6 +4,7 @@ import type { OwnerId } from '../control/index.ts';
 import type { Head } from '../head/index.ts';
 import type { Agent } from '../node/index.ts';
 import { hasSession, type Session } from '../worker/index.ts';
+import { checkTimeout } from './check.ts';
 import { RuntimeFailure } from './errors.ts';
 import type { Observing } from './observing.ts';
 import { checkInit } from './options.ts';
@@ -93,6 +94,7 @@ export async function init(options: InitOptions = {}): Promise<void> {
 
 /** Ends every actor (stop() hooks get the time), then the run. Leaves nothing behind. Without a run it does nothing. */
 export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
+  const timeoutMs = checkTimeout('shutdown', options) ?? 5000;
   if (ending !== undefined) return ending;
   if (run === undefined) {
     if (hasSession())
@@ -106,7 +108,7 @@ export function shutdown(options: { timeoutMs?: number } = {}): Promise<void> {
     try {
       const { endTasks } = await import('../tasks/engine.ts');
       await endTasks();
-      await current.close(options.timeoutMs ?? 5000);
+      await current.close(timeoutMs);
     } finally {
       process.off('exit', current.onExit);
       run = undefined;

@@ -2,8 +2,8 @@
 import { PENDING, Ref } from '../objects/index.ts';
 import { type Encoded, encodeAlone, SHARED_BYTES, viewToFill } from '../wire/index.ts';
 import { collectRefs, session } from '../worker/index.ts';
+import { checkKnown, checkTimeout, count, ms } from './check.ts';
 import { CallTimeoutError, RuntimeFailure } from './errors.ts';
-import { checkKnown } from './options.ts';
 import type { ObjectRef } from './types.ts';
 
 /** Lent to nobody that could give it back: ours to end. */
@@ -92,8 +92,8 @@ export async function get(
   refs: ObjectRef<unknown> | readonly ObjectRef<unknown>[],
   options: { timeoutMs?: number } = {},
 ): Promise<unknown> {
+  const timeoutMs = checkTimeout('get', options);
   const all = Array.isArray(refs) ? Promise.all(refs as readonly ObjectRef<unknown>[]) : Promise.resolve(refs as ObjectRef<unknown>);
-  const { timeoutMs } = options;
   if (timeoutMs === undefined) return all;
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise((_, reject) => {
@@ -115,7 +115,8 @@ export function wait<T>(
   options: { numReturns?: number; timeoutMs?: number; fetch?: boolean } = {},
 ): Promise<{ done: ObjectRef<T>[]; pending: ObjectRef<T>[] }> {
   checkKnown('wait', options, { numReturns: true, timeoutMs: true, fetch: true });
-  const wanted = Math.min(options.numReturns ?? 1, refs.length);
+  const wanted = Math.min(count('numReturns', options.numReturns, 1, 0), refs.length);
+  const timeoutMs = options.timeoutMs === undefined ? undefined : ms('timeoutMs', options.timeoutMs, 0);
   const own = refs as unknown as readonly Ref[];
   return new Promise((resolve) => {
     const settled = new Set<number>();
@@ -136,6 +137,6 @@ export function wait<T>(
       else ref.whenSettled(arrived);
     });
     if (!over && settled.size >= wanted) finish();
-    else if (!over && options.timeoutMs !== undefined) timer = setTimeout(finish, options.timeoutMs);
+    else if (!over && timeoutMs !== undefined) timer = setTimeout(finish, timeoutMs);
   });
 }

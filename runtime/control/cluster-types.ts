@@ -205,7 +205,8 @@ export type ClusterEffect =
   /** Apply group-retry after delayMs. */
   | { type: 'wait-group'; group: GroupId; attempt: number; delayMs: number }
   /** What group(id) answers has changed. */
-  | { type: 'announce-group'; group: GroupId }
+  /** What it has become at that moment: one event may lead through several states. */
+  | { type: 'announce-group'; group: GroupId; state: GroupState; because: string | undefined }
   | { type: 'leased'; lease: LeaseId; node: NodeId; gpus: number[] }
   /** Will never be granted, or is no more: its node or its owner is gone, or the group that it drew from. */
   | { type: 'lease-lost'; lease: LeaseId };

@@ -79,7 +79,7 @@ export function newBundle(
 }
 
 function announce(state: State, group: GroupRecord): void {
-  state.emit({ type: 'announce-group', group: group.id });
+  state.emit({ type: 'announce-group', group: group.id, state: group.state, because: group.because });
 }
 
 /** One message a node, nodes in their order of arrival. */

@@ -292,14 +292,9 @@ export class Head {
       }
       case 'announce-group': {
         this.#questions.changed(effect);
-        const group = this.state.cluster.group(effect.group);
-        if (group !== undefined)
-          this.#changed(
-            'group',
-            group.name ?? effect.group,
-            group.state,
-            group.because === undefined ? undefined : { because: group.because },
-          );
+        const { group, state, because } = effect;
+        const name = this.state.cluster.group(group)?.name ?? group;
+        this.#changed('group', name, state, because === undefined ? undefined : { because });
         return;
       }
       case 'leased':

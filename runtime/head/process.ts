@@ -7,10 +7,11 @@ import { RuntimeFailure } from '../api/errors.ts';
 import { readToken } from '../node/index.ts';
 import { EventLog, LogFolder, openObservatory, watchCluster } from '../observe/index.ts';
 import { HEAD, type Listener, socketPath } from '../wire/index.ts';
+import { claimFolder, isClaim } from './claim.ts';
 import { Head } from './head.ts';
 import { Journal } from './journal.ts';
 import { listenForPeers } from './listener.ts';
-import { HeadState } from './state.ts';
+import { HeadState, type ProcessName } from './state.ts';
 
 /** A socket's path has room for 107 bytes; '/<worker>.sock' needs up to 15. */
 const MAX_PATH = 90;
@@ -24,16 +25,19 @@ export interface HeadProcess {
   close(timeoutMs: number): Promise<void>;
 }
 
-interface Written {
-  pid: number;
-  start: string;
+interface Written extends ProcessName {
   seed: number;
+}
+
+interface Options {
+  awayMs?: number;
+  metricsPort?: number;
 }
 
 const runs = (pid: number, start: string): boolean =>
   os.processStartTime(pid) === start && !['Z', 'X'].includes(os.processState(pid) ?? 'X');
 
-export async function startHead(folder: string, options: { awayMs?: number; metricsPort?: number } = {}): Promise<HeadProcess> {
+export async function startHead(folder: string, options: Options = {}): Promise<HeadProcess> {
   if (Buffer.byteLength(folder) > MAX_PATH)
     throw new RuntimeFailure(
       'SINKFLEX_BAD_OPTION',
@@ -42,18 +46,28 @@ export async function startHead(folder: string, options: { awayMs?: number; metr
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   // It is removed at the end, so it must be ours alone.
   const files = readdirSync(folder);
-  if (files.length > 0 && !files.includes('head.json'))
+  if (!files.every(isClaim) && !files.includes('head.json'))
     throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `${folder} holds other things: a cluster needs a folder of its own, new or empty`);
   chmodSync(folder, 0o700);
+  const self = { pid: process.pid, start: os.processStartTime(process.pid) ?? '' };
+  const giveUp = claimFolder(folder, self, runs);
+  try {
+    return await lead(folder, self, options, giveUp);
+  } catch (error) {
+    giveUp();
+    throw error;
+  }
+}
+
+/** The folder is this process's alone. */
+async function lead(folder: string, self: ProcessName, options: Options, giveUp: () => void): Promise<HeadProcess> {
   const about = join(folder, 'head.json');
   const earlier = existsSync(about) ? (JSON.parse(readFileSync(about, 'utf8')) as Written) : undefined;
-  if (earlier !== undefined && earlier.pid !== process.pid && runs(earlier.pid, earlier.start))
-    throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', `process ${earlier.pid} is the head of ${folder}`);
   const seed = earlier?.seed ?? randomInt(2 ** 31);
   const tokenPath = join(folder, 'token');
   if (!existsSync(tokenPath)) writeFileSync(tokenPath, randomBytes(32).toString('hex'), { mode: 0o600 });
   const token = readToken(folder);
-  const written: Written = { pid: process.pid, start: os.processStartTime(process.pid) ?? '', seed };
+  const written: Written = { ...self, seed };
   writeFileSync(about, JSON.stringify(written), { mode: 0o600 });
 
   const { journal, snapshot, records } = await Journal.open(join(folder, 'journal'));
@@ -89,6 +103,7 @@ export async function startHead(folder: string, options: { awayMs?: number; metr
       head.stop();
       listener.close();
       await journal.close();
+      giveUp();
       rmSync(folder, { recursive: true, force: true });
     },
   };

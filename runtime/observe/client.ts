@@ -3,6 +3,7 @@
 import { lstatSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { os } from '../../kernels/host.ts';
+import { checkKnown, ms } from '../api/check.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { Channel, connect, decodeError } from '../wire/index.ts';
 import type {
@@ -96,6 +97,8 @@ export class RunObserver {
   }
 
   ask<Q extends keyof Questions>(question: Q, options: ListOptions & { name?: string; count?: number } = {}): Promise<Questions[Q]> {
+    checkKnown(`the question ${question}`, options, { limit: true, where: true, timeoutMs: true, name: true, count: true });
+    ms('timeoutMs', options.timeoutMs, 0);
     return this.#send(question, options) as Promise<Questions[Q]>;
   }
 

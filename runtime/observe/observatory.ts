@@ -104,7 +104,7 @@ export class Observatory {
     const rows = this.#source
       .actors()
       .map((actor): ActorRow => (answered.has(actor.id) ? { ...actor, ...(busy.get(actor.id) ?? { running: 0, queued: 0 }) } : actor));
-    return listing(rows, options, silent);
+    return listing('actors', rows, options, silent);
   }
 
   /** Calls under way and calls that wait, wherever they wait. */
@@ -139,7 +139,7 @@ export class Observatory {
         });
       }
     }
-    return listing(rows, options, silent, total);
+    return listing('tasks', rows, options, silent, total);
   }
 
   /** Values that others than their owner hold, and those in the object store. */
@@ -164,7 +164,7 @@ export class Observatory {
         });
       }
     }
-    return listing(rows, options, silent, total);
+    return listing('objects', rows, options, silent, total);
   }
 
   async listWorkers(options: ListOptions = {}): Promise<Listing<WorkerInfo>> {
@@ -195,22 +195,21 @@ export class Observatory {
         uptimeMs: vitals.uptimeMs,
       };
     });
-    return listing(rows, options, silent);
+    return listing('workers', rows, options, silent);
   }
 
   async listNodes(options: ListOptions = {}): Promise<Listing<NodeInfo>> {
-    return listing(this.#source.nodes(), options);
+    return listing('nodes', this.#source.nodes(), options);
   }
 
   async listGroups(options: ListOptions = {}): Promise<Listing<GroupInfo>> {
-    return listing(this.#source.groups(), options);
+    return listing('groups', this.#source.groups(), options);
   }
 
   /** The newest, in the order in which they happened. */
   async listEvents(options: ListOptions = {}): Promise<Listing<EventInfo> & { dropped: number }> {
-    const all = listing(this.events.last(), { ...options, limit: Number.POSITIVE_INFINITY });
-    const items = options.limit === undefined ? all.items : all.items.slice(Math.max(0, all.items.length - options.limit));
-    return { ...all, items, dropped: this.events.dropped };
+    const newest = listing('events', this.events.last().reverse(), options);
+    return { ...newest, items: newest.items.reverse(), dropped: this.events.dropped };
   }
 
   /** The run at a glance; `limit`: of the actors that wait for room. */
@@ -265,7 +264,7 @@ export class Observatory {
     const sorted = [...rows.values()].sort(
       (a, b) => b.started - a.started || b.queued - a.queued || compare(a.kind + a.method, b.kind + b.method),
     );
-    return listing(sorted, options, tasks.silent);
+    return listing('summary', sorted, options, tasks.silent);
   }
 
   /** Where the event loop of an actor is, also of one that never turns. */

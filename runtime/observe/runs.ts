@@ -6,6 +6,8 @@ import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { runFolderBase } from '../node/folder-base.ts';
 
+/** Who is, or was, the head of a cluster's folder. */
+const HEAD_FILE = 'head.json';
 /** What a run says of itself, beside its token. */
 export const ABOUT_FILE = 'observe.json';
 
@@ -45,11 +47,33 @@ export function runIn(folder: string): FoundRun | undefined {
   }
 }
 
-/** The living runs of this user, oldest first. */
-export function findRuns(base = runFolderBase()): FoundRun[] {
+/** A cluster whose head is not there: what lives in it goes on, but nobody answers for it. */
+export function headlessIn(folder: string): { folder: string; pid: number } | undefined {
+  try {
+    const about = lstatSync(folder);
+    if (!about.isDirectory() || about.uid !== process.getuid?.() || (about.mode & 0o077) !== 0) return undefined;
+    const { pid, start } = JSON.parse(readFileSync(join(folder, HEAD_FILE), 'utf8')) as { pid: number; start: string };
+    if (!Number.isSafeInteger(pid) || (os.processStartTime(pid) === start && os.processState(pid) !== 'Z')) return undefined;
+    return { folder, pid };
+  } catch {
+    return undefined;
+  }
+}
+
+function describeHeadless({ folder, pid }: { folder: string; pid: number }): string {
+  return `the head of ${folder} (process ${pid}) has ended. Actors there go on without it, but nobody answers for them: start it again with sinkflex head --folder ${folder}`;
+}
+
+function foldersIn(base: string): string[] {
   return readdirSync(base)
     .filter((name) => name.startsWith('sinkflex-'))
-    .map((name) => runIn(join(base, name)))
+    .map((name) => join(base, name));
+}
+
+/** The living runs of this user, oldest first. */
+export function findRuns(base = runFolderBase()): FoundRun[] {
+  return foldersIn(base)
+    .map(runIn)
     .filter((run) => run !== undefined)
     .sort((a, b) => (a.startedAt < b.startedAt ? -1 : 1));
 }
@@ -59,6 +83,8 @@ export function chooseRun(wanted?: string, runs: () => FoundRun[] = findRuns): F
   if (wanted === undefined) {
     const found = runs();
     if (found.length === 1) return found[0]!;
+    const headless = found.length === 0 ? foldersIn(runFolderBase()).map(headlessIn).find(Boolean) : undefined;
+    if (headless !== undefined) throw new RuntimeFailure('SINKFLEX_NO_HEAD', describeHeadless(headless));
     throw new RuntimeFailure(
       'SINKFLEX_NO_RUN',
       found.length === 0
@@ -74,6 +100,8 @@ export function chooseRun(wanted?: string, runs: () => FoundRun[] = findRuns): F
   }
   const run = runIn(resolve(wanted));
   if (run !== undefined) return run;
+  const headless = headlessIn(resolve(wanted));
+  if (headless !== undefined) throw new RuntimeFailure('SINKFLEX_NO_HEAD', describeHeadless(headless));
   const what = existsSync(wanted) ? 'is not the folder of a living run that belongs to you alone' : 'does not exist';
   throw new RuntimeFailure('SINKFLEX_NO_RUN', `${wanted} ${what}${suggest(runs())}`);
 }

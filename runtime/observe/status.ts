@@ -12,6 +12,7 @@ export function controlStatus(
 ): Pick<StatusInfo, 'actors' | 'restarts' | 'nodes' | 'groups' | 'pending'> {
   const actors = source.actors();
   const pending = listing(
+    'actors',
     actors.filter(({ state }) => state === 'pending'),
     options.limit === undefined ? {} : { limit: options.limit },
   );

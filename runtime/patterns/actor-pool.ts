@@ -1,5 +1,6 @@
 // ActorPool: many values through a few equal actors. Work goes to whoever is free; values are taken from their source only as fast as they
 // are worked off and read.
+import { checkKnown, count } from '../api/check.ts';
 import { ActorDiedError, ActorFailedError, RuntimeFailure } from '../api/errors.ts';
 import type { AnyHandle } from '../api/types.ts';
 
@@ -29,10 +30,8 @@ export class ActorPool<H extends AnyHandle> {
   #waiting: { take: (member: Member<H>) => void; fail: (error: Error) => void }[] = [];
 
   constructor(actors: readonly H[], options: ActorPoolOptions = {}) {
-    const { perActor = 1 } = options;
-    if (!Number.isSafeInteger(perActor) || perActor < 1)
-      throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `perActor is ${perActor}; it must be an integer of at least 1`);
-    this.#perActor = perActor;
+    checkKnown('ActorPool', options, { perActor: true });
+    this.#perActor = count('perActor', options.perActor, 1, 1);
     for (const actor of actors) this.add(actor);
   }
 

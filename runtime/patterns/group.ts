@@ -1,8 +1,10 @@
 // Groups: equal actors with ranks, called together. What one rank answers or throws is known by its rank; with `one-for-all` they live and
 // die together, since the state of one is of no use without that of the others.
 import { kill, ready, spawn } from '../api/actors.ts';
+import { checkKnown, checkTimeout, type Known } from '../api/check.ts';
 import { definitionOf } from '../api/definition.ts';
 import { RuntimeFailure } from '../api/errors.ts';
+import { SPAWN } from '../api/options.ts';
 import type {
   ActorClass,
   ActorDefinition,
@@ -119,6 +121,7 @@ export class ActorGroup<I extends object> {
 
   /** Resolves when all are alive, after a restart of all too. */
   async ready(options: { timeoutMs?: number } = {}): Promise<void> {
+    checkTimeout('ready of a group', options);
     await this.#supervisor?.settled();
     try {
       await this.map((member) => ready(member as AnyHandle, options));
@@ -142,6 +145,8 @@ export class ActorGroup<I extends object> {
   }
 }
 
+const GROUP: Known<GroupOptions<ActorClass>> = { ...SPAWN, supervision: true };
+
 /**
  * Starts `size` actors as one group.
  *
@@ -156,6 +161,7 @@ export function spawnGroup<C extends ActorClass>(
 ): ActorGroup<InstanceOf<ActorDefinition<C>>> {
   if (!Number.isSafeInteger(size) || size < 1)
     throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `the size of a group is ${size}; it must be an integer of at least 1`);
+  checkKnown('spawnGroup', options, GROUP);
   const { args, name, supervision = 'one-for-one', ...rest } = options;
   if (supervision !== 'one-for-one' && supervision !== 'one-for-all')
     throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `supervision is ${String(supervision)}; it must be 'one-for-one' or 'one-for-all'`);

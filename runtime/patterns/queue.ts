@@ -1,7 +1,9 @@
 // Queue: a bounded first-in first-out queue as an actor, so that its handle can be given to producers and consumers anywhere.
 import { currentActor, spawn, withOptions } from '../api/actors.ts';
+import { checkKnown, type Known, ms } from '../api/check.ts';
 import { defineActor } from '../api/definition.ts';
 import { RuntimeFailure } from '../api/errors.ts';
+import { SPAWN } from '../api/options.ts';
 import type { ActorHandle, SpawnOptions } from '../api/types.ts';
 import { onAbort } from '../worker/index.ts';
 
@@ -35,6 +37,7 @@ export class QueueActor<T = unknown> {
 
   /** All together, as soon as there is room for all; more than the queue's size at once never have it. */
   async putMany(items: readonly T[], options: WaitOptions = {}): Promise<void> {
+    checkWait('put', options);
     if (items.length > this.#maxSize)
       throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `${items.length} items never have room in a queue of ${this.#maxSize}`);
     await this.#when(
@@ -58,6 +61,7 @@ export class QueueActor<T = unknown> {
 
   /** Waits for one item, then takes as many as there are, at most `most`. */
   async getMany(most: number, options: WaitOptions = {}): Promise<T[]> {
+    checkWait('get', options);
     return this.#when(
       () => {
         if (this.size() > 0) return { value: this.#take(most) };
@@ -151,6 +155,11 @@ export class QueueActor<T = unknown> {
   }
 }
 
+function checkWait(what: string, options: WaitOptions): void {
+  checkKnown(`${what} of a queue`, options, { timeoutMs: true });
+  ms('timeoutMs', options.timeoutMs, 0);
+}
+
 function closed(): RuntimeFailure {
   return new RuntimeFailure('SINKFLEX_QUEUE_CLOSED', 'the queue was closed');
 }
@@ -164,6 +173,9 @@ export interface QueueOptions extends Omit<SpawnOptions, 'args' | 'maxConcurrenc
   maxSize?: number;
 }
 
+const { args: _args, maxConcurrency: _maxConcurrency, ...OF_SPAWN } = SPAWN;
+const QUEUE: Known<QueueOptions> = { maxSize: true, ...OF_SPAWN };
+
 /**
  * A queue as an actor of its own, by default in a shared worker. Its handle is an argument like any other.
  *
@@ -173,6 +185,7 @@ export interface QueueOptions extends Omit<SpawnOptions, 'args' | 'maxConcurrenc
  * const batch = await queue.getMany(32, { timeoutMs: 1000 });
  */
 export function createQueue<T>(options: QueueOptions = {}): QueueHandle<T> {
+  checkKnown('createQueue', options, QUEUE);
   const { maxSize = Number.POSITIVE_INFINITY, isolation = 'shared', ...rest } = options;
   if (maxSize !== Number.POSITIVE_INFINITY && (!Number.isSafeInteger(maxSize) || maxSize < 1))
     throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `maxSize is ${maxSize}; it must be an integer of at least 1`);

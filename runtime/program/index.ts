@@ -1,5 +1,6 @@
 // A program and its identity: manifest, and bundles named by content. Every worker loads this face; what reads files is loaded by its
 // first use.
+import { checkKnown } from '../api/check.ts';
 import type { Program, ProgramOptions } from './form.ts';
 
 export { differences, type Program, type ProgramFile, type ProgramManifest, type ProgramOptions, parseManifest } from './form.ts';
@@ -12,6 +13,7 @@ export { differences, type Program, type ProgramFile, type ProgramManifest, type
  * console.log(manifest.hash, manifest.files.length);
  */
 export async function describeProgram(options: ProgramOptions = {}): Promise<Program> {
+  checkKnown('describeProgram', options, { entries: true, include: true });
   return (await import('./manifest.ts')).describeProgram(options);
 }
 

@@ -1,6 +1,5 @@
 // Checks what a user passes with a task, and fills in defaults.
-import { RuntimeFailure } from '../api/errors.ts';
-import { checkKnown } from '../api/options.ts';
+import { bad, checkKnown, type Known } from '../api/check.ts';
 import { UNIT } from './admission.ts';
 import type { TaskOptions } from './types.ts';
 
@@ -17,11 +16,7 @@ export interface CheckedOptions {
   depth: number;
 }
 
-function bad(option: string, value: unknown, wanted: string): never {
-  throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `${option} is ${String(value)}; it must be ${wanted}`);
-}
-
-const TASK: Readonly<Record<keyof TaskOptions, true>> = {
+const TASK: Known<TaskOptions> = {
   isolation: true,
   cpus: true,
   maxRetries: true,

@@ -12,6 +12,7 @@ import {
   joinHead,
   kill,
   listActors,
+  listEvents,
   listNodes,
   onActorChange,
   placementGroup,
@@ -135,6 +136,10 @@ t.test('placement groups', async (t) => {
   await packed.remove();
   await seen((info) => info.name === 'in2' && info.state === 'dead');
   await allFree(t);
+  // Each state that a group goes through is one event, also those that one step leads through.
+  const states = (await listEvents({ where: { what: 'group', name: 'three' } })).items.map(({ change }) => change);
+  t.same(states, [...new Set(states)]);
+  t.same(states.slice(-2), ['removing', 'removed']);
   t.throws(() => placementGroup([]), { code: 'SINKFLEX_BAD_OPTION' });
   t.throws(() => placementGroup([{ cpus: 0 }]), { code: 'SINKFLEX_BAD_OPTION' });
   t.throws(() => placementGroup([{ cpus: 1 }], { strategy: 'NEAR' as 'PACK' }), { code: 'SINKFLEX_BAD_OPTION' });
