@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from '
 import { dirname, join, resolve } from 'node:path';
 import { Command } from 'commander';
 import { CommandError } from './errors.ts';
+import { exportCommand } from './export.ts';
 import { TAU2_COMMIT, TAU2_FILES, TAU2_SOURCE } from './tau2-files.ts';
 
 interface DataOptions {
@@ -16,8 +17,9 @@ const TIME_LIMIT_MS = 120_000;
 
 export function dataCommand(): Command {
   return new Command('data')
-    .summary('fetch the data of a benchmark')
-    .description('Fetches the data of a benchmark from its own repository, at one commit; every file is checked against its sha256.')
+    .summary('fetch the data of a benchmark, export the trajectories of a run')
+    .description('Fetches benchmarks from their own repositories, at one commit, every file checked; exports what runs recorded.')
+    .addCommand(exportCommand())
     .addCommand(
       new Command('tau2')
         .description(`tau2-bench (MIT, Sierra Research) at ${TAU2_COMMIT.slice(0, 8)}: databases, tasks, splits, policies; about 25 MB.`)

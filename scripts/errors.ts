@@ -9,6 +9,7 @@ export const commandErrorCodes = {
     'The file that came is not the one that was asked for: try again, or name a source that has the originals (--from).',
   SINKFLEX_DATA_UNREACHABLE:
     'Check the network, or name another source (--from); a folder that has the data needs no fetching (TAU2_DATA).',
+  SINKFLEX_DATA_ABSENT: 'Name a run that has trained or validated (trainer.max_trajectories_per_step above 0).',
   SINKFLEX_STUDY: 'One run of the study failed: its own message stands above; run that seed alone with launch.',
   SINKFLEX_BENCH_PEER: 'The rival could not be run: check the Python of SINKFLEX_PEERS, or leave --peers out.',
   SINKFLEX_BENCH_FAILED: 'A measurement in a process of its own ended before it answered: its last words stand in the message.',
@@ -31,6 +32,7 @@ const USER_CODES: ReadonlySet<string> = new Set([
   'SINKFLEX_USAGE',
   'SINKFLEX_DATA_CHECKSUM',
   'SINKFLEX_DATA_UNREACHABLE',
+  'SINKFLEX_DATA_ABSENT',
   'SINKFLEX_TAU2_DATA',
   'SINKFLEX_OUTPUT_EXISTS',
   'SINKFLEX_OUTPUT_UNWRITABLE',

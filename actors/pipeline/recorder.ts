@@ -1,8 +1,7 @@
 /** Writes a run down as it happens: metrics, trajectories, ledger, actors, curve and transcripts in the run folder. Keeps what a checkpoint needs of it. */
-import { existsSync, rmSync, statSync } from 'node:fs';
 import type { Chat } from '../language/index.ts';
 import type { Metrics } from '../trainer/index.ts';
-import { type LedgerSnapshot, type Trajectory, TrajectoryStore, toRecord, truncateStore } from '../trajectory/index.ts';
+import { type LedgerSnapshot, type Trajectory, type TrajectoryStore, toRecord } from '../trajectory/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { drawCurve, PALETTE } from './curve.ts';
 import {
@@ -25,7 +24,6 @@ import type { Validation } from './validation.ts';
 
 /** What a checkpoint keeps of the record: where to cut back to. */
 export interface RecorderState {
-  trajectoryBytes: number;
   score: number[];
   reward: number[];
 }
@@ -55,8 +53,7 @@ export class Recorder {
   readonly #config: TrainingConfig;
   readonly #chat: Chat;
   readonly #metrics: MetricSink;
-  readonly #trajectoryPath: string;
-  #trajectories: TrajectoryStore;
+  readonly #trajectories: TrajectoryStore;
   #ledgerWritten = -Infinity;
 
   constructor(folder: RunFolder, config: TrainingConfig, chat: Chat) {
@@ -66,8 +63,7 @@ export class Recorder {
     this.#metrics = openMetrics(folder.path);
     const window = config.trainer.rolling_window;
     this.proxies = { score: new Rolling(window), reward: new Rolling(window) };
-    this.#trajectoryPath = folder.file('trajectories', 'train.jsonl');
-    this.#trajectories = this.#openTrajectories();
+    this.#trajectories = folder.openTrajectories();
   }
 
   /** What metrics.jsonl holds of them: the one record that is cut back with the run. */
@@ -95,24 +91,27 @@ export class Recorder {
     this.folder.writeJson('ledger.json', ledger);
   }
 
-  async trajectories(step: number, trajectories: readonly Trajectory[], advantages: Float64Array): Promise<void> {
+  /** The trajectories of a step: all are marked as trained, as many as wanted are recorded. One transaction. */
+  async trajectories(o: { step: number; lineage: number; trajectories: readonly Trajectory[]; advantages: Float64Array }): Promise<void> {
+    const { step, lineage, trajectories, advantages } = o;
     const limit = this.#config.trainer.max_trajectories_per_step ?? trajectories.length;
-    for (const [i, t] of trajectories.slice(0, limit).entries()) {
-      const text = this.#chat.tokenizer.decode(t.ids);
-      await this.#trajectories.append(toRecord(t, { step, phase: 'train', text, advantage: advantages[i]! }));
-    }
+    await this.#trajectories.step({
+      step,
+      lineage,
+      records: trajectories
+        .slice(0, limit)
+        .map((t, i) => toRecord(t, { step, phase: 'train', text: this.#chat.tokenizer.decode(t.ids), advantage: advantages[i]! })),
+      consumed: trajectories.map(({ task, sample }) => ({ task, sample })),
+    });
   }
 
   async validation(step: number, v: Validation): Promise<void> {
     this.#metrics.write({ [TRAINING_STEP]: step, ...v.metrics });
-    const path = this.folder.validationFile(step);
-    rmSync(path, { force: true });
-    const store = new TrajectoryStore(path);
     const limit = this.#config.trainer.max_trajectories_per_step ?? v.trajectories.length;
-    for (const t of v.trajectories.slice(0, limit)) {
-      await store.append(toRecord(t, { step, phase: 'validation', text: this.#chat.tokenizer.decode(t.ids) }));
-    }
-    await store.close();
+    const records = v.trajectories
+      .slice(0, limit)
+      .map((t) => toRecord(t, { step, phase: 'validation', text: this.#chat.tokenizer.decode(t.ids) }));
+    await this.#trajectories.validation(step, records);
     this.folder.writeScores(step, scoresOf(v.trajectories, this.#config));
     const picked = pickEpisodes(v.trajectories);
     const origin = step === 0 ? 'validation before the first step' : `validation after step ${step}`;
@@ -154,19 +153,20 @@ export class Recorder {
 
   state(): RecorderState {
     return {
-      trajectoryBytes: this.#trajectories.bytes,
       score: this.proxies.score.snapshot(),
       reward: this.proxies.reward.snapshot(),
     };
   }
 
+  /** What is recorded outlives a loss of power, as the checkpoint does that refers to it. */
+  flush(): Promise<void> {
+    return this.#trajectories.flush();
+  }
+
   /** Forgets what came after the checkpoint of `step`. */
   async rewind(step: number, state: RecorderState): Promise<void> {
     this.#metrics.rewind(step);
-    await this.#trajectories.close();
-    if (existsSync(this.#trajectoryPath))
-      await truncateStore(this.#trajectoryPath, Math.min(state.trajectoryBytes, statSync(this.#trajectoryPath).size));
-    this.#trajectories = this.#openTrajectories();
+    await this.#trajectories.rewind(step);
     this.proxies.score.restore(state.score);
     this.proxies.reward.restore(state.reward);
   }
@@ -186,10 +186,5 @@ export class Recorder {
   /** metrics.jsonl as it stands. */
   get records(): MetricRecord[] {
     return readMetrics(this.folder.file('metrics.jsonl'));
-  }
-
-  #openTrajectories(): TrajectoryStore {
-    const path = this.#trajectoryPath;
-    return new TrajectoryStore(path, existsSync(path) ? statSync(path).size : 0);
   }
 }

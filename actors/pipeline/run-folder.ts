@@ -1,11 +1,12 @@
 // A run on disk: runs/<utc>-<preset>/ with everything that a person or `--resume` wants afterwards.
 //
-//   config.yaml  metrics.jsonl  tensorboard/  trajectories/  checkpoints/step-0000000010/  curve.svg
+//   config.yaml  metrics.jsonl  tensorboard/  trajectories/trajectories.db  checkpoints/step-0000000010/  curve.svg
 //   transcripts/{failed,solved}.txt  actors.json  ledger.json  result.json  report.html
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { parse, stringify } from 'yaml';
 import { sweepCheckpoints } from '../trainer/index.ts';
+import { SqliteTrajectoryStore, type TrajectoryStore } from '../trajectory/index.ts';
 import { type ConfigLayer, settings, type TrainingConfig } from './config.ts';
 import { atomicWrite, ioError, RunFolderError } from './run-folder-io.ts';
 
@@ -111,15 +112,23 @@ export class RunFolder {
     return this.file('checkpoints', `step-${String(step).padStart(10, '0')}`);
   }
 
-  /** The trajectories of the validation after `step`. */
-  validationFile(step: number): string {
-    return this.file('trajectories', `validation-${String(step).padStart(10, '0')}.jsonl`);
+  openTrajectories(): TrajectoryStore {
+    return new SqliteTrajectoryStore(this.#trajectories());
   }
 
-  /** Steps after which validation trajectories were written, ascending. */
+  /** To read only, of a run that may be under way; undefined where nothing was recorded. */
+  readTrajectories(): TrajectoryStore | undefined {
+    return existsSync(this.#trajectories()) ? new SqliteTrajectoryStore(this.#trajectories(), { readonly: true }) : undefined;
+  }
+
+  #trajectories(): string {
+    return this.file('trajectories', 'trajectories.db');
+  }
+
+  /** Steps after which a validation left scores, ascending. */
   validationSteps(): number[] {
     return readdirSync(this.file('trajectories'))
-      .flatMap((name) => /^validation-(\d+)\.jsonl$/.exec(name)?.[1] ?? [])
+      .flatMap((name) => /^validation-(\d+)\.scores\.json$/.exec(name)?.[1] ?? [])
       .map(Number)
       .sort((a, b) => a - b);
   }

@@ -247,7 +247,7 @@ export class Run {
     const signs = this.#signs.step(report.metrics);
     for (const { text } of signs.reports) progress({ kind: 'note', level: 'warning', text: `step ${report.step}: ${text}` });
     recorder.step(report.step, { ...report.metrics, ...signs.metrics }, this.#ledger.check());
-    await recorder.trajectories(report.step, report.trajectories, report.advantages);
+    await recorder.trajectories({ ...report, lineage: this.#lineage });
     recorder.actors(actorRecords(store.current()?.version));
     progress({
       kind: 'advance',
@@ -281,6 +281,7 @@ export class Run {
       trained: this.trained,
       seconds: { ...this.seconds },
     };
+    await recorder.flush();
     await cast.trainer.save(
       dir,
       { step, cursor, ledger: this.#ledger.check(), extra: { ...extra } },

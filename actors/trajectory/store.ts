@@ -1,181 +1,65 @@
 /**
- * The trajectory store: one JSON line a trajectory, readable by people (text, reward parts) and exact for machines (ids, mask spans,
- * versions; log-probabilities as base64 of little-endian float32). Appends go through one stream; nothing is rewritten.
+ * The trajectory store: what a run sampled and trained, found by phase, step, task, group and version, and the marks that make
+ * consumption exactly-once. One interface for one file of SQLite (the default) and for Redis (many hosts).
+ *
+ * A step is one transaction: its records, and a mark (task, sample) for every trajectory that was trained. A mark stands once: training
+ * the same trajectory again is refused, in this process or after any crash. `rewind` takes back what came after a checkpoint.
  */
-
-import { once } from 'node:events';
-import { createReadStream, createWriteStream, type WriteStream } from 'node:fs';
-import { truncate } from 'node:fs/promises';
 import { ActorsError } from '../errors.ts';
-import type { StopReason, Trajectory } from './types.ts';
+import type { TrajectoryHead, TrajectoryRecord } from './record.ts';
 
-export interface TrajectoryRecord {
-  step: number;
-  phase: 'train' | 'validation';
+export interface TrajectoryFilter {
+  phase?: 'train' | 'validation';
+  /** [from, to], both included. */
+  steps?: readonly [number, number];
+  task?: number;
+  group?: string;
+  /** A version that produced some of its tokens. */
+  version?: number;
+}
+
+export interface ConsumedMark {
   task: number;
   sample: number;
-  group: string;
-  seed: number;
-  reward: number;
-  reward_parts: Record<string, number>;
-  stop_reason: StopReason;
-  turns: number;
-  tool_calls: number;
-  malformed: number;
-  redone: number;
+}
+
+/** What one step leaves. */
+export interface StepEntry {
+  step: number;
   lineage: number;
-  /** What the trainer made of the reward; absent where it was not trained. */
-  advantage?: number;
-  /** Why it was not trained, if it was not. */
-  filtered?: string;
-  text: string;
-  ids: number[];
-  /** [start, end) spans that the policy produced. */
-  produced: [number, number][];
-  /** [version, tokens] runs over the produced tokens. */
-  versions: [number, number][];
-  /** Of the produced tokens. */
-  logprobs: string;
-  seconds: { total: number; generate: number; environment: number };
+  records: readonly TrajectoryRecord[];
+  /** Trajectories that the optimiser consumed, recorded or not. */
+  consumed: readonly ConsumedMark[];
 }
 
-export function toRecord(
-  t: Trajectory,
-  o: { step: number; phase: 'train' | 'validation'; text: string; filtered?: string; advantage?: number },
-): TrajectoryRecord {
-  const produced: [number, number][] = [];
-  const versions: [number, number][] = [];
-  const logprobs: number[] = [];
-  for (let k = 0; k < t.ids.length; k++) {
-    if (t.mask[k] !== 1) continue;
-    const span = produced.at(-1);
-    if (span && span[1] === k) span[1] = k + 1;
-    else produced.push([k, k + 1]);
-    const run = versions.at(-1);
-    if (run && run[0] === t.versions[k]) run[1]++;
-    else versions.push([t.versions[k]!, 1]);
-    logprobs.push(t.logprobs[k]!);
-  }
-  return {
-    step: o.step,
-    phase: o.phase,
-    task: t.task,
-    sample: t.sample,
-    group: t.group,
-    seed: t.seed,
-    reward: t.reward,
-    reward_parts: t.rewardParts,
-    stop_reason: t.stopReason,
-    turns: t.turns,
-    tool_calls: t.toolCalls,
-    malformed: t.malformed,
-    redone: t.redone,
-    lineage: t.lineage,
-    ...(o.advantage === undefined ? {} : { advantage: o.advantage }),
-    ...(o.filtered === undefined ? {} : { filtered: o.filtered }),
-    text: o.text,
-    ids: [...t.ids],
-    produced,
-    versions,
-    logprobs: Buffer.from(Float32Array.from(logprobs).buffer).toString('base64'),
-    seconds: t.seconds,
-  };
+export interface TrajectoryStore {
+  /** Where it is, for messages. */
+  readonly place: string;
+  /** One transaction. SINKFLEX_TRAJECTORY_TWICE, and nothing is written, where a trajectory was consumed before. */
+  step(entry: StepEntry): Promise<void>;
+  /** Replaces the records of the validation after `step`. */
+  validation(step: number, records: readonly TrajectoryRecord[]): Promise<void>;
+  /** Takes back training records and marks of later steps. Validations stay: one that is repeated replaces its own. */
+  rewind(step: number): Promise<void>;
+  /** In the order in which they were written. */
+  read(filter?: TrajectoryFilter): AsyncGenerator<TrajectoryRecord>;
+  heads(filter?: TrajectoryFilter): AsyncGenerator<TrajectoryHead>;
+  /** The step that consumed a trajectory, or undefined. */
+  consumedAt(mark: ConsumedMark): Promise<number | undefined>;
+  consumedCount(): Promise<number>;
+  /** Steps that have records of the phase, ascending. */
+  stepsOf(phase: 'train' | 'validation'): Promise<number[]>;
+  /** Makes what was written survive a loss of power: called with each checkpoint. */
+  flush(): Promise<void>;
+  close(): Promise<void>;
 }
 
-export function fromRecord(r: TrajectoryRecord): Trajectory {
-  const n = r.ids.length;
-  const raw = Buffer.from(r.logprobs, 'base64');
-  const values = new Float32Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
-  const t: Trajectory = {
-    task: r.task,
-    sample: r.sample,
-    group: r.group,
-    seed: r.seed,
-    ids: Int32Array.from(r.ids),
-    mask: new Uint8Array(n),
-    logprobs: new Float32Array(n),
-    versions: new Int32Array(n).fill(-1),
-    lineage: r.lineage,
-    reward: r.reward,
-    rewardParts: r.reward_parts,
-    stopReason: r.stop_reason,
-    turns: r.turns,
-    toolCalls: r.tool_calls,
-    malformed: r.malformed,
-    redone: r.redone,
-    seconds: r.seconds,
-  };
-  const version = r.versions.flatMap(([v, count]) => Array<number>(count).fill(v));
-  let i = 0;
-  for (const [start, end] of r.produced) {
-    for (let k = start; k < end; k++, i++) {
-      t.mask[k] = 1;
-      t.logprobs[k] = values[i]!;
-      t.versions[k] = version[i]!;
-    }
-  }
-  return t;
-}
+export const consumedTwice = (place: string, mark: ConsumedMark, step: number, cause?: unknown): ActorsError =>
+  new ActorsError(
+    'SINKFLEX_TRAJECTORY_TWICE',
+    `task ${mark.task} sample ${mark.sample} of step ${step} was trained before (${place}). This is a defect of the dataflow; please report it.`,
+    { details: { ...mark, step }, cause },
+  );
 
-export class TrajectoryStore {
-  readonly path: string;
-  readonly #stream: WriteStream;
-  #bytes: number;
-  #failure: Error | undefined;
-
-  /** Opens for appending; `startBytes` is the size of what stands there. */
-  constructor(path: string, startBytes = 0) {
-    this.path = path;
-    this.#bytes = startBytes;
-    this.#stream = createWriteStream(path, { flags: 'a' });
-    this.#stream.on('error', (e) => {
-      this.#failure = e;
-    });
-  }
-
-  /** Bytes appended so far: a checkpoint keeps this as the mark to cut back to. */
-  get bytes(): number {
-    return this.#bytes;
-  }
-
-  append(record: TrajectoryRecord): Promise<void> | undefined {
-    this.#check();
-    const line = Buffer.from(`${JSON.stringify(record)}\n`);
-    this.#bytes += line.byteLength;
-    // Backpressure: the caller awaits what is returned when the disk is behind.
-    if (this.#stream.write(line)) return undefined;
-    return once(this.#stream, 'drain').then(() => this.#check());
-  }
-
-  async close(): Promise<void> {
-    this.#check();
-    this.#stream.end();
-    await once(this.#stream, 'close');
-    this.#check();
-  }
-
-  #check(): void {
-    if (this.#failure) {
-      throw new ActorsError(
-        'SINKFLEX_TRAJECTORY_STORE',
-        `cannot write trajectories to ${this.path}: ${this.#failure.message}. Free space or choose another output folder.`,
-        { cause: this.#failure },
-      );
-    }
-  }
-}
-
-/** Cuts a store back to `bytes`: what was trained after a checkpoint that a run was restored to did not happen. */
-export async function truncateStore(path: string, bytes: number): Promise<void> {
-  await truncate(path, bytes);
-}
-
-/** Reads a store line by line. Lines end with \n only: text may hold any other separator. A torn last line is left out. */
-export async function* readTrajectories(path: string): AsyncGenerator<TrajectoryRecord> {
-  let rest = '';
-  for await (const chunk of createReadStream(path, { encoding: 'utf8' })) {
-    const lines = (rest + chunk).split('\n');
-    rest = lines.pop()!;
-    for (const line of lines) yield JSON.parse(line) as TrajectoryRecord;
-  }
-}
+export const storeFailure = (place: string, what: string, cause: unknown): ActorsError =>
+  new ActorsError('SINKFLEX_TRAJECTORY_STORE', `cannot ${what} trajectories at ${place}: ${(cause as Error).message}.`, { cause });

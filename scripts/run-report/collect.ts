@@ -1,7 +1,15 @@
 // What report.html shows of a run, read from its folder alone: series by step, histograms, where the time went, and chosen episodes token
 // by token. Pure data, small enough to stand in the page: series are thinned and episodes chosen by step.
-import { type MetricRecord, RunFolder, readMetrics, SFT_STEP, TRAINING_STEP, validationPoints } from '../../actors/index.ts';
-import { chosenEpisodes, type Digest, digests, type EpisodeData, staleness, thin, type VersionAt } from './episodes.ts';
+import {
+  type MetricRecord,
+  RunFolder,
+  readMetrics,
+  SFT_STEP,
+  TRAINING_STEP,
+  type TrajectoryHead,
+  validationPoints,
+} from '../../actors/index.ts';
+import { chosenEpisodes, type EpisodeData, staleness, thin, trainingHeads, type VersionAt } from './episodes.ts';
 
 /** One chart: all series share the x values. */
 export interface ChartData {
@@ -136,7 +144,10 @@ export async function collectReport(target: string): Promise<RunReport> {
       : []),
   ];
   const versionAt = versionAtStep(steps);
-  const all = await digests(run);
+  const store = run.readTrajectories();
+  const all = store ? await trainingHeads(store) : [];
+  const episodes = store ? await chosenEpisodes(run, store, all, versionAt) : [];
+  await store?.close();
   return {
     title: `${String(setting('env.name'))}, seed ${String(setting('seed'))}`,
     facts,
@@ -146,7 +157,7 @@ export async function collectReport(target: string): Promise<RunReport> {
       const [waited, old, update] = [r['timing_s/gen'] ?? 0, r['timing_s/old_log_prob'] ?? 0, r['timing_s/update_actor'] ?? 0];
       return [r[TRAINING_STEP]!, waited, old, Math.max(0, update - old), Math.max(0, (r['timing_s/step'] ?? 0) - waited - update)];
     }),
-    episodes: await chosenEpisodes(run, all, versionAt),
+    episodes,
   };
 }
 
@@ -207,10 +218,10 @@ function versionAtStep(steps: readonly MetricRecord[]): VersionAt {
   return (step) => after.get(step - 1);
 }
 
-function histograms(all: readonly Digest[], versionAt: VersionAt): HistogramData[] {
+function histograms(all: readonly TrajectoryHead[], versionAt: VersionAt): HistogramData[] {
   const stale = all.map((d) => staleness(d, versionAt)).filter((v): v is number => v !== null && v >= 0);
   const rows: [title: string, unit: string, values: number[]][] = [
-    ['Tokens that the policy produced, an episode', 'tokens', all.map((d) => d.produced)],
+    ['Tokens that the policy produced, an episode', 'tokens', all.map((d) => d.produced_tokens)],
     ['Tokens of the whole conversation', 'tokens', all.map((d) => d.tokens)],
     ['Turns of the policy', 'turns', all.map((d) => d.turns)],
     ['Staleness of the oldest token when trained', 'versions', stale],

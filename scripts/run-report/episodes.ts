@@ -2,7 +2,15 @@
 // memory: it is read as a stream, once for the numbers and once for those that are shown.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { fromRecord, type RunFolder, readTrajectories, Tokenizer, type TrajectoryRecord } from '../../actors/index.ts';
+import {
+  fromRecord,
+  headOf,
+  type RunFolder,
+  Tokenizer,
+  type TrajectoryHead,
+  type TrajectoryRecord,
+  type TrajectoryStore,
+} from '../../actors/index.ts';
 
 export interface EpisodeData {
   step: number;
@@ -21,20 +29,6 @@ export interface EpisodeData {
   spans: ({ policy: false; text: string } | { policy: true; pieces: [string, number][] })[];
 }
 
-/** What histograms and the choice of episodes need of a trajectory. */
-export interface Digest {
-  step: number;
-  task: number;
-  sample: number;
-  reward: number;
-  /** Tokens that the policy produced, and all. */
-  produced: number;
-  tokens: number;
-  turns: number;
-  /** Lowest version among its tokens; null where it has none. */
-  oldest: number | null;
-}
-
 /** The version that the trainer held when it took a step. */
 export type VersionAt = (step: number) => number | undefined;
 
@@ -48,77 +42,64 @@ export function thin<T>(items: readonly T[], limit: number): T[] {
 }
 
 /** Versions between sampling and training, of the oldest token. */
-export function staleness(d: Digest, versionAt: VersionAt): number | null {
-  const version = versionAt(d.step);
-  return version === undefined || d.oldest === null ? null : version - d.oldest;
+export function staleness(h: Pick<TrajectoryHead, 'step' | 'version_min'>, versionAt: VersionAt): number | null {
+  const version = versionAt(h.step);
+  return version === undefined || h.version_min === null ? null : version - h.version_min;
 }
 
 /** Of the training trajectories, in the order of the store. */
-export async function digests(run: RunFolder): Promise<Digest[]> {
-  const all: Digest[] = [];
-  for await (const r of stored(run.file('trajectories', 'train.jsonl'))) all.push(digest(r));
+export async function trainingHeads(store: TrajectoryStore): Promise<TrajectoryHead[]> {
+  const all: TrajectoryHead[] = [];
+  for await (const h of store.heads({ phase: 'train' })) all.push(h);
   return all;
 }
 
-function digest(r: TrajectoryRecord): Digest {
-  return {
-    step: r.step,
-    task: r.task,
-    sample: r.sample,
-    reward: r.reward,
-    produced: r.produced.reduce((sum, [a, b]) => sum + b - a, 0),
-    tokens: r.ids.length,
-    turns: r.turns,
-    oldest: r.versions.reduce<number | null>((low, [v]) => (low === null || v < low ? v : low), null),
-  };
-}
-
-async function* stored(path: string): AsyncGenerator<TrajectoryRecord> {
-  if (existsSync(path)) yield* readTrajectories(path);
-}
-
 /** A few episodes of some steps over the whole run, the lowest and highest rewards of each among them, and of the last validation. */
-export async function chosenEpisodes(run: RunFolder, all: readonly Digest[], versionAt: VersionAt): Promise<EpisodeData[]> {
-  const byStep = new Map<number, Digest[]>();
-  for (const d of all) {
-    const of = byStep.get(d.step);
-    if (of) of.push(d);
-    else byStep.set(d.step, [d]);
+export async function chosenEpisodes(
+  run: RunFolder,
+  store: TrajectoryStore,
+  all: readonly TrajectoryHead[],
+  versionAt: VersionAt,
+): Promise<EpisodeData[]> {
+  const byStep = new Map<number, TrajectoryHead[]>();
+  for (const h of all) {
+    const of = byStep.get(h.step);
+    if (of) of.push(h);
+    else byStep.set(h.step, [h]);
   }
   const steps = thin(
     [...byStep.keys()].sort((a, b) => a - b),
     EPISODE_STEPS,
   );
   const show = episodeOf(run, versionAt);
-  const chosen = await these(
-    run.file('trajectories', 'train.jsonl'),
-    steps.flatMap((s) => spreadOut(byStep.get(s)!)),
-    show,
-  );
-  const last = run.validationSteps().at(-1);
+  const chosen: EpisodeData[] = [];
+  for (const step of steps) chosen.push(...(await these(store, 'train', step, spreadOut(byStep.get(step)!), show)));
+  const last = (await store.stepsOf('validation')).at(-1);
   if (last === undefined) return chosen;
-  const path = run.validationFile(last);
-  const validation: Digest[] = [];
-  for await (const r of stored(path)) validation.push(digest(r));
-  return [...chosen, ...(await these(path, spreadOut(validation), show))];
+  const validation: TrajectoryHead[] = [];
+  for await (const h of store.heads({ phase: 'validation', steps: [last, last] })) validation.push(h);
+  return [...chosen, ...(await these(store, 'validation', last, spreadOut(validation), show))];
 }
 
-const spreadOut = (digests: readonly Digest[]): Digest[] =>
+const spreadOut = (heads: readonly TrajectoryHead[]): TrajectoryHead[] =>
   thin(
-    [...digests].sort((a, b) => a.reward - b.reward || a.task - b.task || a.sample - b.sample),
+    [...heads].sort((a, b) => a.reward - b.reward || a.task - b.task || a.sample - b.sample),
     EPISODES_A_STEP,
   );
 
 /** In the order of `wanted`. */
-async function these(path: string, wanted: readonly Digest[], show: (r: TrajectoryRecord) => EpisodeData): Promise<EpisodeData[]> {
-  const keyOf = (d: Pick<Digest, 'step' | 'task' | 'sample'>): string => `${d.step},${d.task},${d.sample}`;
-  const place = new Map(wanted.map((d, i) => [keyOf(d), i]));
-  const found = new Array<EpisodeData | undefined>(wanted.length);
-  for await (const r of stored(path)) {
-    const i = place.get(keyOf(r));
-    if (i !== undefined) found[i] = show(r);
+async function these(
+  store: TrajectoryStore,
+  phase: 'train' | 'validation',
+  step: number,
+  wanted: readonly TrajectoryHead[],
+  show: (r: TrajectoryRecord) => EpisodeData,
+): Promise<EpisodeData[]> {
+  const found: EpisodeData[] = [];
+  for (const { task, sample } of wanted) {
+    for await (const r of store.read({ phase, steps: [step, step], task })) if (r.sample === sample) found.push(show(r));
   }
-  return found.filter((e) => e !== undefined);
+  return found;
 }
 
 function episodeOf(run: RunFolder, versionAt: VersionAt): (r: TrajectoryRecord) => EpisodeData {
@@ -136,7 +117,7 @@ function episodeOf(run: RunFolder, versionAt: VersionAt): (r: TrajectoryRecord) 
     stop: r.stop_reason,
     turns: r.turns,
     toolCalls: r.tool_calls,
-    staleness: r.phase === 'train' ? staleness(digest(r), versionAt) : null,
+    staleness: r.phase === 'train' ? staleness(headOf(r), versionAt) : null,
     spans: spansOf(r, piece),
   });
 }

@@ -11,14 +11,14 @@ import { balanced, essence, killing, learnt, ledger, pidsOf, read, root, start }
 
 t.test('synchronous runs with killed actors end as the one left alone', async (t) => {
   await start('sync', { mode: 'sync' });
-  const sync = essence('sync');
+  const sync = await essence('sync');
 
   t.test('a killed trainer goes back to its checkpoint, and a synchronous run ends with the same bits', async (t) => {
     const k = killing('trainer', { 1: ['trainer'], 3: ['trainer'] });
     const r = await start('trainer', { mode: 'sync' }, k);
     t.match(r, { steps: 5, trajectories: 40, restarts: 2 });
     t.match(k.notes.join('\n'), /goes back to step 0[\s\S]*goes back to step 2/);
-    t.strictSame(learnt(essence('trainer')), learnt(sync));
+    t.strictSame(learnt(await essence('trainer')), learnt(sync));
     t.equal(read('trainer', 'curve.svg'), read('sync', 'curve.svg'), 'no validation point is lost');
     const l = ledger('trainer');
     t.ok(balanced(l) && l.trained === 40 && l.aborted.rollback! >= 16, JSON.stringify(l));
@@ -28,7 +28,7 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
     const k = killing('warm', { 4: ['trainer'] }, 'warm start');
     t.match(await start('warm', { mode: 'sync' }, k), { steps: 5, restarts: 1 });
     t.match(k.notes.join('\n'), /warm start, which begins again/);
-    t.strictSame(essence('warm'), sync);
+    t.strictSame(await essence('warm'), sync);
   });
 
   t.test('a driver that is killed takes everything with it, and its run resumes to the same bits', async (t) => {
@@ -46,7 +46,7 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
     // And its reference was lost: the checkpoint of step 0 has the same weights.
     rmSync(join(root, 'driver', 'reference'), { recursive: true });
     await start('driver', { mode: 'sync', output: null, resume: join(root, 'driver') });
-    t.strictSame(essence('driver'), sync);
+    t.strictSame(await essence('driver'), sync);
     for (const pid of pids) t.notOk(['R', 'S', 'D', 'T'].includes(os.processState(pid) ?? ''), `${pid} is gone`);
   });
 
@@ -54,7 +54,7 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
     const k = killing('workers', { 1: ['rollout-0', 'environment-1'], 2: ['reference', 'rollout-1'], 3: ['environment-0', 'reference'] });
     const r = await start('workers', { mode: 'sync' }, k);
     t.match(r, { steps: 5, restarts: 6 });
-    t.strictSame(learnt(essence('workers')), learnt(sync));
+    t.strictSame(learnt(await essence('workers')), learnt(sync));
     const l = ledger('workers');
     t.ok(balanced(l) && l.trained === 40, JSON.stringify(l));
   });

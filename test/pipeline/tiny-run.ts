@@ -8,6 +8,7 @@ import {
   type Phase,
   type ProgressEvent,
   parseConfig,
+  RunFolder,
   readMetrics,
   type TrainingResult,
   train,
@@ -41,21 +42,21 @@ export const balanced = (l: LedgerSnapshot) =>
   l.sampled === l.trained + l.inFlight + [...Object.values(l.filtered), ...Object.values(l.aborted)].reduce((a, b) => a + b, 0);
 
 /** Everything that a seed fixes: metrics without timings, the sampled ids, the final weights. */
-export function essence(name: string, step = 5) {
+export async function essence(name: string, step = 5) {
   const metrics = readMetrics(join(root, name, 'metrics.jsonl')).map(withoutTimings);
-  const lines = read(name, 'trajectories', 'train.jsonl').split('\n').filter(Boolean);
+  const store = RunFolder.open(join(root, name)).readTrajectories()!;
+  const tokens: object[] = [];
+  for await (const { seconds, lineage, redone, ...rest } of store.read({ phase: 'train' })) tokens.push(rest);
+  await store.close();
   const weights = readFileSync(join(root, name, 'checkpoints', `step-${String(step).padStart(10, '0')}`, 'model', 'model.safetensors'));
   return {
     metrics,
-    tokens: lines.map((line) => {
-      const { seconds, lineage, redone, ...rest } = JSON.parse(line);
-      return rest;
-    }),
+    tokens,
     weights: createHash('sha256').update(weights).digest('hex'),
   };
 }
 /** The books differ where actors died; what was learnt must not. */
-export const learnt = (e: ReturnType<typeof essence>) => ({
+export const learnt = (e: Awaited<ReturnType<typeof essence>>) => ({
   ...e,
   metrics: e.metrics.map((m) => Object.fromEntries(Object.entries(m).filter(([k]) => !k.startsWith('ledger/')))),
 });

@@ -76,6 +76,12 @@ t.test('launch, evaluate, resume', async (t) => {
     [1, 2, 3, 4, 5, 6],
   );
 
+  const rows = await sinkflex(['data', 'export', folder, '--format', 'parquet', '--phase', 'train', '--steps', '5..6']);
+  t.equal(rows.code, 0, rows.errors);
+  t.match(rows.out, /export\.parquet: \d\d trajectories/);
+  const none = await sinkflex(['data', 'export', folder, '--steps', 'late']);
+  t.equal(none.code, 2);
+
   const score = await sinkflex(['evaluate', folder, 'data.val_size=8', '--json']);
   t.equal(score.code, 0, score.errors);
   t.match(JSON.parse(score.out) as TrainingResult, { after: { n: 8 }, steps: 0 });

@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createContext, runInContext } from 'node:vm';
 import t from 'tap';
-import { type Trajectory, toRecord } from '../../actors/index.ts';
+import { SqliteTrajectoryStore, type Trajectory, toRecord } from '../../actors/index.ts';
 import { compareCommand } from '../../scripts/compare.ts';
 import { collectReport, histogram, type RunReport } from '../../scripts/run-report/collect.ts';
 import { thin } from '../../scripts/run-report/episodes.ts';
@@ -34,7 +34,7 @@ function episode(task: number, sample: number): Trajectory {
   };
 }
 
-function run(t: { testdir: (o: Record<string, string>) => string }): string {
+async function run(t: { testdir: (o: Record<string, string>) => string }): Promise<string> {
   const folder = t.testdir({ 'config.yaml': 'env:\n  name: desk\nmode: sync\nseed: 7\n' });
   for (const name of ['trajectories', 'checkpoints']) mkdirSync(join(folder, name));
   const metrics = [
@@ -53,17 +53,17 @@ function run(t: { testdir: (o: Record<string, string>) => string }): string {
     })),
   ];
   writeFileSync(join(folder, 'metrics.jsonl'), metrics.map((m) => `${JSON.stringify(m)}\n`).join(''));
-  const lines = [1, 2, 3].flatMap((step) =>
-    [0, 1].map((sample) =>
-      JSON.stringify(toRecord(episode(step, sample), { step, phase: 'train', text: hostile, advantage: sample - 0.5 })),
-    ),
-  );
-  writeFileSync(join(folder, 'trajectories', 'train.jsonl'), `${lines.join('\n')}\n`);
+  const store = new SqliteTrajectoryStore(join(folder, 'trajectories', 'trajectories.db'));
+  for (const step of [1, 2, 3]) {
+    const record = (sample: number) => toRecord(episode(step, sample), { step, phase: 'train', text: hostile, advantage: sample - 0.5 });
+    await store.step({ step, lineage: 0, records: [record(0), record(1)], consumed: [] });
+  }
+  await store.close();
   return folder;
 }
 
 t.test('collects what a run recorded', async (t) => {
-  const report = await collectReport(run(t));
+  const report = await collectReport(await run(t));
   t.equal(report.title, 'desk, seed 7');
   const chart = (title: string) => report.charts.find((c) => c.title === title);
   t.match(chart('Score on held-out tasks'), {
@@ -131,7 +131,7 @@ t.test('thins and counts', async (t) => {
 });
 
 t.test('the page: nothing breaks out of a script, nothing is loaded, and its script draws everything', async (t) => {
-  const report = await collectReport(run(t));
+  const report = await collectReport(await run(t));
   const page = reportPage({ ...report, title: hostile });
   t.equal(page.match(/<script/g)?.length, 2);
   t.equal(page.match(/<\/script>/g)?.length, 2);
@@ -195,7 +195,6 @@ t.test('compare: two validations of the same tasks, paired', async (t) => {
     mkdirSync(join(folder, 'trajectories'), { recursive: true });
     writeFileSync(join(folder, 'config.yaml'), 'env:\n  name: desk\n');
     const scores = { environment: 'desk', options, temperature: 1, tasks: rewards.map((r, i) => ({ seed: i, rewards: r })) };
-    writeFileSync(join(folder, 'trajectories', 'validation-0000000004.jsonl'), '');
     writeFileSync(join(folder, 'trajectories', 'validation-0000000004.scores.json'), JSON.stringify(scores));
     return folder;
   };

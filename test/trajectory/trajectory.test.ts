@@ -1,51 +1,20 @@
 // Trajectories: packing loses nothing, the ledger balances under random faults, admission keeps AReaL's bound and the order by index.
-import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
 import {
   type Batch,
-  fromRecord,
   Ledger,
   microBatches,
   miniBatches,
   pack,
-  readTrajectories,
-  responseTokens,
   selectSequences,
-  type Trajectory,
   type TrajectoryGroup,
   TrajectoryQueue,
-  TrajectoryStore,
-  toRecord,
   trajectoryKey,
-  truncateStore,
   zeroSpread,
 } from '../../actors/trajectory/index.ts';
+import { trajectory } from './trajectories.ts';
 
-function trajectory(task: number, sample: number, length = 6, reward = sample % 2): Trajectory {
-  const mask = Uint8Array.from({ length }, (_, k) => (k > 1 && (k < 4 || k === length - 1) ? 1 : 0));
-  return {
-    task,
-    sample,
-    group: `g${task}`,
-    seed: task * 7,
-    ids: Int32Array.from({ length }, (_, k) => 1000 * task + 100 * sample + k),
-    mask,
-    logprobs: Float32Array.from(mask, (m, k) => (m ? -0.1 * k - 1 / 3 : 0)),
-    versions: Int32Array.from(mask, (m, k) => (m ? (k < 4 ? 3 : 4) : -1)),
-    lineage: 0,
-    reward,
-    rewardParts: { state: reward },
-    stopReason: 'stop',
-    turns: 2,
-    toolCalls: 1,
-    malformed: 0,
-    redone: 0,
-    seconds: { total: 0, generate: 0, environment: 0 },
-  };
-}
 const group = (task: number, samples: number, reward?: (s: number) => number): TrajectoryGroup => ({
   task,
   group: `g${task}`,
@@ -82,35 +51,6 @@ t.test('packing sorts by task and sample and cuts without loss', async (t) => {
   const broken = trajectory(0, 0);
   broken.logprobs[2] = NaN;
   t.throws(() => pack([broken]), { code: 'SINKFLEX_TRAJECTORY_EVIDENCE' });
-});
-
-t.test('the store returns what it was given, and a torn line is left out', async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'sinkflex-'));
-  t.teardown(() => rmSync(dir, { recursive: true }));
-  const path = join(dir, 'trajectories.jsonl');
-  const store = new TrajectoryStore(path);
-  const written = [trajectory(0, 0), trajectory(0, 1, 12)];
-  let mark = 0;
-  for (const w of written) {
-    mark = store.bytes;
-    await store.append(toRecord(w, { step: 1, phase: 'train', text: 'one\u2028two\nthree' }));
-  }
-  await store.close();
-  appendFileSync(path, '{"torn":');
-  const read = [];
-  for await (const r of readTrajectories(path)) read.push(r);
-  t.strictSame(read.map(fromRecord), written);
-  t.equal(read[0]!.text, 'one\u2028two\nthree');
-  await truncateStore(path, mark);
-  let left = 0;
-  for await (const _ of readTrajectories(path)) left++;
-  t.equal(left, 1);
-  t.equal(responseTokens(written[0]!), 3);
-  await t.rejects(async () => {
-    const bad = new TrajectoryStore(join(dir, 'no', 'such'));
-    bad.append(toRecord(written[0]!, { step: 1, phase: 'train', text: '' }));
-    await bad.close();
-  });
 });
 
 t.test('the ledger refuses what does not add up', async (t) => {
