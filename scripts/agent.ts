@@ -3,8 +3,10 @@ import { resolve } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { joinHead } from '../runtime/index.ts';
 import { defaultFolder } from './head.ts';
+import { type HostFlags, hostOptions, withHostOptions } from './host-options.ts';
 
-interface Flags {
+interface Flags extends HostFlags {
+  tokenFile?: string;
   join: string;
   node?: string;
   cpus?: number;
@@ -33,13 +35,14 @@ function pair(text: string, earlier: Record<string, string>): Record<string, str
 }
 
 export function agentCommand(): Command {
-  return new Command('agent')
+  const command = new Command('agent')
     .summary('make this machine a node of a cluster')
     .description(
       'Runs in the foreground. Starts and watches the workers that the head wants here; they die with it. SIGTERM or Ctrl-C drains the node: nothing ' +
         'more is placed here, actors that may be restarted move, the rest ends at the deadline. A second signal ends it at once.',
     )
-    .option('--join <path>', 'folder of the head', defaultFolder())
+    .option('--join <address>', 'folder of the head, or wss://host:port where it listens (ws:// on loopback)', defaultFolder())
+    .option('--token-file <path>', 'token of a cluster on another host (or SINKFLEX_TOKEN_FILE, SINKFLEX_TOKEN)')
     .option('--node <name>', 'name of the node; default the host name and something unique')
     .option('--cpus <n>', 'processors for placement; default all', amount)
     .option('--gpus <n>', 'GPUs for placement; default those found', amount)
@@ -60,6 +63,8 @@ export function agentCommand(): Command {
         labels: o.label,
         resources,
         timeline: o.timeline === true,
+        ...hostOptions(o),
+        ...(o.tokenFile === undefined ? {} : { tokenFile: o.tokenFile }),
         ...(node === undefined ? {} : { node }),
         ...(cpus === undefined ? {} : { cpus }),
         ...(gpus === undefined ? {} : { gpus }),
@@ -82,4 +87,5 @@ export function agentCommand(): Command {
       if (why === 'head lost') process.stderr.write(`sinkflex: the head of ${address} did not come back\n`);
       process.exitCode = why === 'head lost' ? 1 : 0;
     });
+  return withHostOptions(command, 'where workers of other hosts find those of this one; default a free port if the head is on loopback');
 }

@@ -3,6 +3,7 @@ import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { startHead } from '../runtime/index.ts';
+import { type HostFlags, hostOptions, withHostOptions } from './host-options.ts';
 
 /** The cluster of this user on this host, unless another folder is named. */
 export const defaultFolder = (): string => join(tmpdir(), `sinkflex-cluster-${userInfo().uid}`);
@@ -14,7 +15,7 @@ function port(text: string): number {
 }
 
 export function headCommand(): Command {
-  return new Command('head')
+  const command = new Command('head')
     .summary('run the head of a cluster: places actors and watches them')
     .description(
       'Runs in the foreground. Agents join its folder, drivers use it with init({ address }). Killed and started again on the same folder, it finds ' +
@@ -23,13 +24,17 @@ export function headCommand(): Command {
     .option('--folder <path>', 'folder of the cluster: sockets, token, journal', defaultFolder())
     .option('--metrics-port <n>', 'serve metrics and health on this port of loopback', port)
     .option('--json', 'say where it is as one JSON object')
-    .action(async (o: { folder: string; metricsPort?: number; json?: boolean }) => {
-      const head = await startHead({ folder: o.folder, ...(o.metricsPort === undefined ? {} : { metricsPort: o.metricsPort }) });
+    .action(async (o: HostFlags & { folder: string; metricsPort?: number; json?: boolean }) => {
+      const head = await startHead({
+        folder: o.folder,
+        ...hostOptions(o),
+        ...(o.metricsPort === undefined ? {} : { metricsPort: o.metricsPort }),
+      });
       const found = head.recovered === 0 ? '' : `, with ${head.recovered} actors of the head before it`;
       process.stdout.write(
         o.json
-          ? `${JSON.stringify({ folder: head.folder, pid: process.pid, recovered: head.recovered })}\n`
-          : `head of ${head.folder}${found}\n  nodes join with    sinkflex agent --join ${head.folder}\n  drivers call       init({ address: '${head.folder}' })\n`,
+          ? `${JSON.stringify({ folder: head.folder, pid: process.pid, recovered: head.recovered, ...(head.url === undefined ? {} : { url: head.url }) })}\n`
+          : `head of ${head.folder}${found}\n  nodes join with    sinkflex agent --join ${head.folder}\n  drivers call       init({ address: '${head.folder}' })\n${elsewhere(head)}`,
       );
       await new Promise<void>((resolve) => {
         for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
@@ -44,4 +49,10 @@ export function headCommand(): Command {
       await head.close();
       process.exitCode = 0;
     });
+  return withHostOptions(command, 'where other hosts join; default: this host alone');
+}
+
+function elsewhere({ folder, url }: { folder: string; url: string | undefined }): string {
+  if (url === undefined) return '';
+  return `  other hosts        sinkflex agent --join ${url} --token-file <a copy of ${folder}/token>\n`;
 }

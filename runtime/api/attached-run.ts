@@ -2,7 +2,16 @@
 import { nanoid } from 'nanoid';
 import { os } from '../../kernels/host.ts';
 import type { FromAgent, FromHead, ToAgent } from '../control/index.ts';
-import { Directory, Guests, HeadConnection, readToken, type Subscriber, WorkerNumbers } from '../node/index.ts';
+import {
+  Directory,
+  Guests,
+  HeadConnection,
+  openPlace,
+  type PlaceOptions,
+  RouteAsker,
+  type Subscriber,
+  WorkerNumbers,
+} from '../node/index.ts';
 import { makeHostStore } from '../objects/index.ts';
 import { answer, record, replyTo, stopRecording, stopWatchingLoop, watchLoop } from '../observe/worker-state.ts';
 import { Session } from '../worker/index.ts';
@@ -15,8 +24,10 @@ const ATTACH_MS = 10_000;
 /** A head that is away for longer will not come back: what the driver waits for fails. */
 const PATIENCE_MS = 60_000;
 
-export async function attachRun(folder: string, checked: CheckedInit): Promise<Run> {
-  const token = readToken(folder);
+export async function attachRun(where: PlaceOptions, checked: CheckedInit): Promise<Run> {
+  const place = openPlace(where);
+  const { folder, token } = place;
+  const store = makeHostStore(checked.objectStoreMemory, folder, checked.spillFolder);
   const driver = nanoid();
   const mirror = new ActorMirror();
   let session: Session | undefined;
@@ -27,11 +38,11 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
     connection.close();
   };
   const connection: HeadConnection = new HeadConnection({
-    folder,
-    token,
+    connect: () => place.connect(),
     patienceMs: PATIENCE_MS,
     onUp() {
-      connection.send({ t: 'attach', driver, pid: process.pid, processStart: os.processStartTime(process.pid) ?? '' });
+      const host = way === undefined ? {} : { host: way.info(numbers.given) };
+      connection.send({ t: 'attach', driver, pid: process.pid, processStart: os.processStartTime(process.pid) ?? '', ...host });
       connection.send({ t: 'watch' });
       directory.again();
     },
@@ -58,6 +69,10 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
           numbers.add(message.first, message.last);
           for (const each of joining.splice(0)) session?.link.send(each);
           return;
+        case 'dial':
+        case 'host-gone':
+          way?.heard(message);
+          return;
         case 'spawned':
         case 'place':
         case 'killed':
@@ -66,27 +81,43 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
           return;
       }
     },
-    onLost: () => end(`the head of ${folder} did not come back`),
+    onLost: () => end(`the head of ${place.name} did not come back`),
   });
   const directory = new Directory(connection);
   const numbers = new WorkerNumbers(() => connection.send({ t: 'numbers' }));
+  const asker = new RouteAsker((message, from) => directory.receive(message, from));
+  const way = place.way(store.birth, (worker, host, url) => asker.route(worker, host, url));
+  const leave = (): void => {
+    connection.close();
+    way?.close();
+    store.close();
+    place.close();
+  };
   const joining: Extract<ToAgent, { t: 'guest-join' }>[] = [];
   let timer: NodeJS.Timeout | undefined;
   const worker = await new Promise<number>((resolve, reject) => {
     attached = resolve;
     timer = setTimeout(
-      () => reject(new RuntimeFailure('SINKFLEX_NO_HEAD', `the head of ${folder} did not answer within ${ATTACH_MS} ms`)),
+      () => reject(new RuntimeFailure('SINKFLEX_NO_HEAD', `the head of ${place.name} did not answer within ${ATTACH_MS} ms`)),
       ATTACH_MS,
     );
-    connection.open().catch((cause) => reject(noHeadAt(folder, cause)));
+    (way?.open() ?? Promise.resolve()).then(() => connection.open()).catch((cause) => reject(place.noHead(cause)));
   }).catch((error) => {
-    connection.close();
+    clearTimeout(timer);
+    leave();
     throw error;
   });
   clearTimeout(timer);
-  const store = makeHostStore(checked.objectStoreMemory, folder, checked.spillFolder);
   const own = new Session(
-    { worker, folder, token, maxInFlightBytes: checked.maxInFlightBytes, store: store.birth, noRelay: true },
+    {
+      worker,
+      folder,
+      token,
+      maxInFlightBytes: checked.maxInFlightBytes,
+      store: store.birth,
+      noRelay: true,
+      ...(way === undefined ? {} : { gateway: way.socket }),
+    },
     {
       send: (message) => receive(message, self),
     },
@@ -142,15 +173,12 @@ export async function attachRun(folder: string, checked: CheckedInit): Promise<R
         stopWatchingLoop();
         stopRecording();
         own.close();
-        store.close();
-        connection.close();
+        leave();
       }
     },
-    onExit: () => store.close(),
+    onExit() {
+      store.close();
+      place.close();
+    },
   };
-}
-
-function noHeadAt(folder: string, cause: unknown): unknown {
-  if ((cause as { code?: unknown }).code === 'SINKFLEX_AUTHENTICATION_FAILED') return cause;
-  return new RuntimeFailure('SINKFLEX_NO_HEAD', `no head listens in ${folder}: start it with sinkflex head --folder ${folder}`, { cause });
 }

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import type { HeadProcess } from '../head/index.ts';
 import type { JoinedAgent } from '../node/index.ts';
 import { bad, checkKnown, checkTimeout, count, type Known } from './check.ts';
-import { checkStore, checkTotal } from './options.ts';
+import { checkStore, checkTotal, placeOptions } from './options.ts';
 import type { ActorOutput, ResourceOptions } from './types.ts';
 
 export interface HeadOptions {
@@ -11,6 +11,14 @@ export interface HeadOptions {
   folder: string;
   /** Port on loopback for Prometheus and health, as in init(). */
   metricsPort?: number;
+  /** `host:port` where other hosts join. Off loopback a certificate is needed. Default: this host alone. */
+  listen?: string;
+  /** Names by which other hosts call this one, beside the address that it listens on. */
+  names?: readonly string[];
+  /** PEM files: certificate and key of this host, and who may have signed those of others. */
+  tlsCert?: string;
+  tlsKey?: string;
+  tlsCa?: string;
 }
 
 const AGENT: Known<AgentOptions> = {
@@ -19,6 +27,12 @@ const AGENT: Known<AgentOptions> = {
   memory: true,
   resources: true,
   address: true,
+  tokenFile: true,
+  listen: true,
+  names: true,
+  tlsCert: true,
+  tlsKey: true,
+  tlsCa: true,
   node: true,
   labels: true,
   sharedWorkers: true,
@@ -33,13 +47,25 @@ export interface RunningHead {
   readonly folder: string;
   /** Actors that an earlier head of the folder had, and that this one looks after now. */
   readonly recovered: number;
+  /** Where other hosts join, if they may. */
+  readonly url: string | undefined;
   /** The end of the cluster: every actor and agent ends, and the folder is removed. */
   close(options?: { timeoutMs?: number }): Promise<void>;
 }
 
 export interface AgentOptions extends ResourceOptions {
-  /** Folder of the head. */
+  /** Folder of the head, or the URL where it listens for other hosts. */
   address: string;
+  /** File with the token of a cluster on another host; default SINKFLEX_TOKEN_FILE, or the token itself in SINKFLEX_TOKEN. */
+  tokenFile?: string;
+  /** `host:port` where workers of other hosts find those of this one. Default: a free port of loopback if the head is there, else they are gone to. */
+  listen?: string;
+  /** Names by which other hosts call this one, beside the address that it listens on. */
+  names?: readonly string[];
+  /** PEM files: certificate and key of this host, and who may have signed those of others. */
+  tlsCert?: string;
+  tlsKey?: string;
+  tlsCa?: string;
   /** Name of the node, for `strategy: { node }`; default the host's name and something unique. */
   node?: string;
   labels?: Record<string, string>;
@@ -72,16 +98,27 @@ export interface RunningAgent {
  * const head = await startHead({ folder: '/run/user/1000/cluster' });
  */
 export async function startHead(options: HeadOptions): Promise<RunningHead> {
-  checkKnown('startHead', options, { folder: true, metricsPort: true });
+  checkKnown('startHead', options, {
+    folder: true,
+    metricsPort: true,
+    listen: true,
+    names: true,
+    tlsCert: true,
+    tlsKey: true,
+    tlsCa: true,
+  });
   if (typeof options.folder !== 'string' || options.folder === '') bad('folder', options.folder, 'the path of a folder');
   const { startHead: start } = await import('../head/index.ts'); // not for workers, which import this file too
-  const head: HeadProcess = await start(
-    resolve(options.folder),
-    options.metricsPort === undefined ? {} : { metricsPort: options.metricsPort },
-  );
+  const { folder, metricsPort, names, ...rest } = options;
+  const head: HeadProcess = await start(resolve(folder), {
+    ...placeOptions(rest),
+    ...(names === undefined ? {} : { names }),
+    ...(metricsPort === undefined ? {} : { metricsPort }),
+  });
   return {
     folder: head.folder,
     recovered: head.recovered,
+    url: head.url,
     close: async (given = {}) => head.close(checkTimeout('close of a head', given) ?? 5000),
   };
 }
@@ -95,16 +132,18 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
  */
 export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
   checkKnown('joinHead', options, AGENT);
-  const { address, node, labels, sharedWorkers, timeline = false, onOutput = toStderr } = options;
-  if (typeof address !== 'string' || address === '') bad('address', address, 'the folder of a head');
+  const { address, node, labels, sharedWorkers, names, timeline = false, onOutput = toStderr } = options;
+  if (typeof address !== 'string' || address === '') bad('address', address, 'the folder of a head, or its URL');
   const store = checkStore(options);
   const { joinHead: join } = await import('../node/index.ts');
   const agent: JoinedAgent = await join({
-    folder: resolve(address),
+    ...placeOptions(options),
+    address,
     total: checkTotal(options),
     onOutput,
     timeline,
     ...store,
+    ...(names === undefined ? {} : { names }),
     ...(node === undefined ? {} : { node }),
     ...(labels === undefined ? {} : { labels }),
     ...(sharedWorkers === undefined ? {} : { sharedWorkers: count('sharedWorkers', sharedWorkers, 1, 1) }),

@@ -59,6 +59,11 @@ const INIT: Known<InitOptions> = {
   address: true,
   objectStoreMemory: true,
   spillFolder: true,
+  tokenFile: true,
+  listen: true,
+  tlsCert: true,
+  tlsKey: true,
+  tlsCa: true,
   warmWorkers: true,
   timeline: true,
   metricsPort: true,
@@ -196,6 +201,8 @@ export function checkCall(options: CallOptions): CallOptions {
 export interface CheckedInit
   extends Required<Pick<InitOptions, 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers' | 'timeline' | 'objectStoreMemory'>>,
     Pick<InitOptions, 'spillFolder'> {
+  /** Beside the address. */
+  place: Pick<InitOptions, 'tokenFile' | 'listen' | 'tlsCert' | 'tlsKey' | 'tlsCa'>;
   /** What this node has for placement. */
   total: Record<string, number>;
   labels: Record<string, string>;
@@ -221,6 +228,18 @@ export function checkStore(
   };
 }
 
+/** How other hosts are reached. */
+export function placeOptions(options: CheckedInit['place']): CheckedInit['place'] {
+  const place: CheckedInit['place'] = {};
+  for (const name of ['tokenFile', 'listen', 'tlsCert', 'tlsKey', 'tlsCa'] as const) {
+    const value = options[name];
+    if (value === undefined) continue;
+    if (typeof value !== 'string' || value === '') bad(name, value, name === 'listen' ? 'host:port' : 'the path of a file');
+    place[name] = value;
+  }
+  return place;
+}
+
 export function checkInit(options: InitOptions): CheckedInit {
   checkKnown('init', options, INIT);
   const { warmWorkers = {} } = options;
@@ -231,6 +250,7 @@ export function checkInit(options: InitOptions): CheckedInit {
   return {
     total: checkTotal(options),
     labels: { ...options.labels },
+    place: placeOptions(options),
     sharedWorkers: count('sharedWorkers', options.sharedWorkers, 1, 1),
     maxInFlightBytes: count('maxInFlightBytes', options.maxInFlightBytes, 2 ** 30, 1),
     timeline: options.timeline === true,

@@ -49,7 +49,7 @@ export function driver(): Run {
 const toStderr = ({ name, pid, line }: ActorOutput): void => void process.stderr.write(`[${name} ${pid}] ${line}\n`);
 
 /**
- * Starts a run in this process: it is the driver, and everything ends with it. With `address`, the folder of a running head, the actors of
+ * Starts a run in this process: it is the driver, and everything ends with it. With `address`, the folder or the URL of a running head, the actors of
  * this driver live on the nodes that have joined that head; those with lifetime 'detached' stay when the driver goes.
  *
  * @example
@@ -78,7 +78,7 @@ export async function init(options: InitOptions = {}): Promise<void> {
     const started =
       options.address === undefined
         ? await (await import('./local-run.ts')).startLocalRun(checked, options.onOutput ?? toStderr)
-        : await (await import('./attached-run.ts')).attachRun(options.address, checked);
+        : await (await import('./attached-run.ts')).attachRun({ ...checked.place, address: options.address }, checked);
     run = started;
     process.once('exit', started.onExit);
     setTaskCpus(checked.total.cpus!);

@@ -213,8 +213,19 @@ export interface InitOptions {
   resources?: Record<string, number>;
   /** Labels of this node, for selectors. */
   labels?: Record<string, string>;
-  /** Folder of a running head on this host (`sinkflex head`); default: head and agent live in this process and end with it. */
+  /**
+   * Folder of a running head on this host (`sinkflex head`), or the URL where it listens for other hosts (`wss://host:port`; `ws://` on
+   * loopback). Default: head and agent live in this process and end with it.
+   */
   address?: string;
+  /** File with the token of a cluster on another host; default SINKFLEX_TOKEN_FILE, or the token itself in SINKFLEX_TOKEN. */
+  tokenFile?: string;
+  /** `host:port` where workers of other hosts find those of this one. Default: a free port of loopback if the head is there, else they are gone to. */
+  listen?: string;
+  /** PEM files: certificate and key of this host, needed to listen off loopback, and who may have signed those of others. */
+  tlsCert?: string;
+  tlsKey?: string;
+  tlsCa?: string;
   /** Shared memory for large values, bytes; default 30 % of the machine's. Beyond 80 % of it, values that nobody reads go to disk. */
   objectStoreMemory?: number;
   /** Where values go that have no room in memory; default the run's folder. */

@@ -35,6 +35,15 @@ export interface Died {
   end: EndData;
 }
 
+/** A process with a way to the workers of its host, as others find it. */
+export interface HostInfo {
+  host: string;
+  /** Where it listens; absent: it goes to others. */
+  url?: string;
+  /** Numbers of workers that were given to it, from first to last. */
+  numbers: [first: number, last: number][];
+}
+
 /** An agent is there, for the first time or again. */
 export interface Join {
   t: 'join';
@@ -51,12 +60,14 @@ export interface Join {
   ended: Died[];
   /** What it holds of placement groups. */
   bundles: { group: GroupId; attempt: number; bundle: number }[];
+  /** Absent: it has no way to other hosts. */
+  host?: HostInfo;
 }
 
 export type ToHead =
   | Join
   /** A driver is there, for the first time or again. `driver`: its own id. */
-  | { t: 'attach'; driver: string; pid: number; processStart: string }
+  | { t: 'attach'; driver: string; pid: number; processStart: string; host?: HostInfo }
   /** More numbers for workers. */
   | { t: 'numbers' }
   /** Wants to hear of every change of every actor. */
@@ -102,6 +113,10 @@ export type FromHead =
   | { t: 'drain'; graceMs: number }
   /** Somebody looks: at that worker of the peer, or (-1) at the agent itself. */
   | { t: 'query'; worker: number; request: number; question: Question | AgentQuestion; timeoutMs: number }
+  /** A host that cannot be gone to wants a link: go to it. */
+  | { t: 'dial'; host: string; url: string }
+  /** Nobody is there any more. */
+  | { t: 'host-gone'; host: string }
   /** The cluster ends. */
   | { t: 'shutdown' };
 
@@ -115,5 +130,7 @@ export interface HeadLink {
 
 /** The way from the head to one of its peers. */
 export interface PeerLink {
+  /** On another host: its pids mean nothing here. */
+  readonly remote?: boolean;
   send(message: FromHead): void;
 }

@@ -4,7 +4,7 @@ export { type ActorEffect, type ActorEvent, advance, born, type Life, type Resta
 export { type Clock, deadline, systemClock } from './clock.ts';
 export { Cluster } from './cluster.ts';
 export * from './cluster-types.ts';
-export type { Died, EndData, FromHead, HeadLink, Hosted, Join, PeerLink, ToHead, ToWorkers } from './head-messages.ts';
+export type { Died, EndData, FromHead, HeadLink, Hosted, HostInfo, Join, PeerLink, ToHead, ToWorkers } from './head-messages.ts';
 export type {
   ActorSpec,
   Ask,
@@ -17,6 +17,7 @@ export type {
   Place,
   RehearseMessage,
   ResourceRequest,
+  Route,
   StopMode,
   StoreBirth,
   TickCell,

@@ -154,6 +154,8 @@ export type Ask =
   /** Resources for a task; answered ({ node, gpus }) when they are there. */
   | { q: 'lease'; lease: string; request: ResourceRequest; owner: OwnerId }
   | { q: 'lease-return'; lease: string }
+  /** Where that worker is, for a host that listens at `url` (absent: nowhere); answered with a Route. */
+  | { q: 'route'; worker: number; host: string; url?: string }
   /** A driver goes; answered when what it owned has ended. */
   | { q: 'leave'; driver: string; timeoutMs: number };
 
@@ -164,6 +166,17 @@ export interface Found {
   kind: string;
   methods: string[];
   streams: string[];
+}
+
+/** Answer of `route`. */
+export interface Route {
+  /** Its host, as that names itself. */
+  host: string;
+  /** Where that listens; absent: it was asked to come here. */
+  url?: string | undefined;
+  /** Workers that are there with it, from the first number to the last. */
+  first: number;
+  last: number;
 }
 
 /** What a worker is told at its birth, over the same link: the token is never in an argument list or the environment. */
@@ -182,6 +195,8 @@ export interface WorkerBirth {
   agentPid: number;
   isolation: Isolation;
   maxInFlightBytes: number;
+  /** Socket of the way to workers of other hosts; absent: there are none. */
+  gateway?: string;
   /** There is no worker 0 to relay frames, as in a cluster with a head of its own: the number of channels is not bounded. */
   noRelay?: boolean;
   /** Record calls. */

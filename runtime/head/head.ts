@@ -8,7 +8,6 @@ import {
   deadline,
   type Join,
   type NodeId,
-  ownerActor,
   type PeerLink,
   systemClock,
   type TerminateReason,
@@ -19,7 +18,8 @@ import type { RecordLog } from './journal.ts';
 import { Peers } from './peers.ts';
 import { Questions } from './questions.ts';
 import type { ActorRecord } from './records.ts';
-import { type HeadRecord, HeadState } from './state.ts';
+import { Routes } from './routes.ts';
+import { type HeadRecord, HeadState, ownedBy, processOf } from './state.ts';
 import { Timers } from './timers.ts';
 
 /** What an actor of a draining node gets, if the node did not say. */
@@ -52,6 +52,7 @@ export class Head {
   readonly timers: Timers;
   readonly #questions: Questions;
   readonly actors = new Actors(this);
+  readonly routes = new Routes((link, message) => this.send(link, message));
   readonly #changeListeners = new Set<OnClusterChange>();
   closing = false;
   readonly #inbox: { message: ToHead; from: PeerLink }[] = [];
@@ -65,7 +66,10 @@ export class Head {
     this.state = options.state ?? new HeadState(options.seed);
     if (this.#journal !== undefined) this.#journal.makeSnapshot = () => this.state.snapshot();
     this.peers = new Peers(this.state, options.runs ?? (() => true), this.timers, options.awayMs ?? AWAY_MS, {
-      nodeGone: (node) => this.#event({ type: 'node-down', node }),
+      nodeGone: (node) => {
+        this.routes.gone(`node ${node}`);
+        this.#event({ type: 'node-down', node });
+      },
       driverGone: (driver) => this.driverGone(driver),
     });
     this.#questions = new Questions(this);
@@ -174,13 +178,15 @@ export class Head {
   #giveNumbers(to: PeerLink): void {
     const { first, last, record } = this.state.numbers();
     this.record(record);
+    this.routes.gave(to, first, last);
     this.send(to, { t: 'numbers', first, last });
   }
 
   #join(message: Join, from: PeerLink): void {
     const { node, total, labels, hosted, ended, bundles } = message;
+    this.routes.joined(`node ${node}`, from, message.host);
     if (message.needsNumbers) this.#giveNumbers(from);
-    const process = { pid: message.pid, start: message.processStart };
+    const process = processOf(message, from);
     if (this.state.nodes.get(node)?.start !== process.start) this.record({ r: 'node', node, process });
     this.peers.joined(node, from);
     for (const died of ended) {
@@ -203,10 +209,12 @@ export class Head {
     if (known === undefined) {
       const { first, record } = this.state.numbers(1);
       this.record(record);
-      known = { worker: first, process: { pid: message.pid, start: message.processStart } };
+      known = { worker: first, process: processOf(message, from) };
       this.record({ r: 'driver', driver, ...known });
     }
     this.peers.attached(driver, from);
+    this.routes.joined(`driver ${driver}`, from, message.host);
+    this.routes.gave(from, known.worker, known.worker);
     this.send(from, { t: 'attached', worker: known.worker });
   }
 
@@ -214,6 +222,7 @@ export class Head {
   driverGone(driver: string): void {
     const known = this.state.drivers.get(driver);
     if (known === undefined) return;
+    this.routes.gone(`driver ${driver}`);
     this.record({ r: 'driver-gone', driver });
     this.#event({ type: 'owner-gone', owner: `driver/${known.worker}` });
   }
@@ -356,19 +365,7 @@ export class Head {
   async leave(driver: string, timeoutMs: number): Promise<void> {
     const worker = this.state.drivers.get(driver)?.worker;
     if (worker === undefined) return;
-    const owners = new Set<string>([`driver/${worker}`]);
-    const owned: number[] = [];
-    // Owners are numbered before what they own only within a worker, so until nothing is found any more.
-    for (let found = -1; found !== owned.length; ) {
-      found = owned.length;
-      for (const [actor, { spec, dead }] of this.state.actors) {
-        if (dead || spec.owner === undefined || !owners.has(spec.owner) || owners.has(`actor ${actor}`)) continue;
-        owned.push(actor);
-        owners.add(`actor ${actor}`);
-        owners.add(ownerActor(actor, this.state.cluster.actor(actor)?.incarnation ?? 0));
-      }
-    }
-    const ended = this.actors.allDead(owned);
+    const ended = this.actors.allDead(ownedBy(this.state, `driver/${worker}`));
     this.driverGone(driver);
     await this.#atMost(timeoutMs, ended);
   }

@@ -147,7 +147,7 @@ export class Peers {
   }
 
   #wait(name: string, process: ProcessName | undefined, leftMs: number, gone: () => void): void {
-    const dead = process !== undefined && !this.#runs(process.pid, process.start);
+    const dead = process !== undefined && process.remote !== true && !this.#runs(process.pid, process.start);
     // Not now: whoever is counting links must not find one gone under it.
     if (dead || leftMs <= 0) this.#timers.set(name, 0, gone);
     else this.#timers.set(name, Math.min(LOOK_MS, leftMs), () => this.#wait(name, process, leftMs - LOOK_MS, gone));

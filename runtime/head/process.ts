@@ -4,13 +4,14 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, wr
 import { join } from 'node:path';
 import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
+import { parseListen, readTls, type TlsPaths } from '../links/index.ts';
 import { readToken } from '../node/index.ts';
 import { EventLog, LogFolder, openObservatory, watchCluster } from '../observe/index.ts';
 import { HEAD, type Listener, socketPath } from '../wire/index.ts';
 import { claimFolder, isClaim } from './claim.ts';
 import { Head } from './head.ts';
 import { Journal } from './journal.ts';
-import { listenForPeers } from './listener.ts';
+import { listenForPeers, openDoor } from './listener.ts';
 import { HeadState, type ProcessName } from './state.ts';
 
 /** A socket's path has room for 107 bytes; '/<worker>.sock' needs up to 15. */
@@ -21,23 +22,31 @@ export interface HeadProcess {
   readonly folder: string;
   /** Actors that were alive when the earlier head ended; 0 for a new cluster. */
   readonly recovered: number;
+  /** Where other hosts come in, if they do. */
+  readonly url: string | undefined;
   /** Ends every actor and agent, and the cluster: its folder is removed. */
   close(timeoutMs: number): Promise<void>;
 }
 
 interface Written extends ProcessName {
   seed: number;
+  /** Where it listens for other hosts, and what processes of this one prove themselves with to those. */
+  door?: { url: string } & TlsPaths;
 }
 
-interface Options {
+export interface HeadStart extends TlsPaths {
   awayMs?: number;
   metricsPort?: number;
+  /** `host:port` for other hosts. */
+  listen?: string | undefined;
+  /** By which others call this host, beside the address that it listens on. */
+  names?: readonly string[] | undefined;
 }
 
 const runs = (pid: number, start: string): boolean =>
   os.processStartTime(pid) === start && !['Z', 'X'].includes(os.processState(pid) ?? 'X');
 
-export async function startHead(folder: string, options: Options = {}): Promise<HeadProcess> {
+export async function startHead(folder: string, options: HeadStart = {}): Promise<HeadProcess> {
   if (Buffer.byteLength(folder) > MAX_PATH)
     throw new RuntimeFailure(
       'SINKFLEX_BAD_OPTION',
@@ -60,7 +69,7 @@ export async function startHead(folder: string, options: Options = {}): Promise<
 }
 
 /** The folder is this process's alone. */
-async function lead(folder: string, self: ProcessName, options: Options, giveUp: () => void): Promise<HeadProcess> {
+async function lead(folder: string, self: ProcessName, options: HeadStart, giveUp: () => void): Promise<HeadProcess> {
   const about = join(folder, 'head.json');
   const earlier = existsSync(about) ? (JSON.parse(readFileSync(about, 'utf8')) as Written) : undefined;
   const seed = earlier?.seed ?? randomInt(2 ** 31);
@@ -92,16 +101,27 @@ async function lead(folder: string, self: ProcessName, options: Options, giveUp:
   const source = watchCluster(head, events);
   const observing = await openObservatory({ folder, source, events, logs, metricsPort: options.metricsPort });
   const listener: Listener = await listenForPeers(head, folder, token);
+  const { listen, names, tlsCert, tlsKey, tlsCa } = options;
+  const door =
+    listen === undefined
+      ? undefined
+      : await openDoor(head, { listen: parseListen(listen), names: names ?? [], tls: readTls(options), token });
+  if (door !== undefined) {
+    const paths = Object.fromEntries(Object.entries({ tlsCert, tlsKey, tlsCa }).filter(([, path]) => path !== undefined));
+    writeFileSync(about, JSON.stringify({ ...written, door: { url: door.url, ...paths } }), { mode: 0o600 });
+  }
   return {
     head,
     folder,
     recovered: old ? state.living : 0,
+    url: door?.url,
     async close(timeoutMs) {
       observing.close();
       await head.close(timeoutMs, Math.max(0, timeoutMs - 250));
       await head.shutdownPeers(2000);
       head.stop();
       listener.close();
+      door?.close();
       await journal.close();
       giveUp();
       rmSync(folder, { recursive: true, force: true });

@@ -82,6 +82,8 @@ export class Questions {
         // Whoever still waited for it hears so before the return is answered: neither question is asked again after a lost connection.
         this.#leaseChanged(ask.lease);
         return undefined;
+      case 'route':
+        return this.#head.routes.find(ask);
       case 'leave':
         void this.#head.leave(ask.driver, ask.timeoutMs).then(() => this.#say(who, undefined));
         return LATER;

@@ -9,6 +9,9 @@ import {
   type ClusterSnapshot,
   type DeathData,
   type EncodedValue,
+  type OwnerId,
+  ownerActor,
+  type PeerLink,
 } from '../control/index.ts';
 import { encodeError } from '../wire/index.ts';
 import { type ActorRecord, newRecord } from './records.ts';
@@ -41,10 +44,12 @@ export type HeadRecord =
   | { r: 'driver'; driver: string; process: ProcessName; worker: number }
   | { r: 'driver-gone'; driver: string };
 
-/** A process of this host: pids are used again, start times are not. */
+/** A process: pids are used again, start times are not. */
 export interface ProcessName {
   pid: number;
   start: string;
+  /** It is not of this host: nothing can be said of it by its pid. */
+  remote?: boolean;
 }
 
 export interface DriverRecord {
@@ -249,4 +254,25 @@ function remember(set: Set<string>, value: string): void {
 function rememberFor<T>(map: Map<number, T>, key: number, value: T): void {
   map.set(key, value);
   if (map.size > REMEMBERED) map.delete(map.keys().next().value!);
+}
+
+export function processOf({ pid, processStart }: { pid: number; processStart: string }, from: PeerLink): ProcessName {
+  return { pid, start: processStart, ...(from.remote === true ? { remote: true } : {}) };
+}
+
+/** Living actors that end with that owner: its own, theirs, and so on. */
+export function ownedBy(state: HeadState, owner: OwnerId): number[] {
+  const owners = new Set<string>([owner]);
+  const owned: number[] = [];
+  // Owners are numbered before what they own only within a worker, so until nothing is found any more.
+  for (let found = -1; found !== owned.length; ) {
+    found = owned.length;
+    for (const [actor, { spec, dead }] of state.actors) {
+      if (dead || spec.owner === undefined || !owners.has(spec.owner) || owners.has(`actor ${actor}`)) continue;
+      owned.push(actor);
+      owners.add(`actor ${actor}`);
+      owners.add(ownerActor(actor, state.cluster.actor(actor)?.incarnation ?? 0));
+    }
+  }
+  return owned;
 }

@@ -1,25 +1,24 @@
-// An agent that has joined the head of a cluster on this host: its connection, its own folder, its end. Works on while the head is away.
+// An agent that has joined the head of a cluster: its connection, its own folder, its way to other hosts, its end. Works on while the head is
+// away.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { nanoid } from 'nanoid';
-import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { FromHead } from '../control/index.ts';
 import { defaultStoreBytes, makeHostStore } from '../objects/index.ts';
 import { LogFolder } from '../observe/logs.ts';
 import { Agent } from './agent.ts';
 import { nodeCapacity } from './capacity.ts';
-import { readToken } from './cluster-folder.ts';
+import { openPlace, type PlaceOptions } from './cluster-place.ts';
 import { HeadConnection } from './head-connection.ts';
+import { RouteAsker } from './route-asker.ts';
 
 /** A head that is away for longer will not come back: the node ends. */
 const PATIENCE_MS = 600_000;
 const DRAIN_MS = 30_000;
 
-export interface JoinOptions {
-  /** Of the head. */
-  folder: string;
+export interface JoinOptions extends PlaceOptions {
   /** Name of the node; default the host's name and something unique. Not to be used again after the agent has ended. */
   node?: string;
   /** What it has for placement; default what the machine has. */
@@ -48,8 +47,8 @@ export interface JoinedAgent {
 
 /** Rejects if no head listens there, or the folder is not that of a cluster. */
 export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
-  const { folder } = options;
-  const token = readToken(folder);
+  const place = openPlace(options);
+  const { folder, token } = place;
   const node = options.node ?? `${hostname()}-${nanoid(8)}`;
   const { cpus, gpus, memory } = nodeCapacity();
   const ownFolder = mkdtempSync(join(folder, 'agent-'));
@@ -62,9 +61,11 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     closing ??= (async () => {
       await agent.close().catch((error) => process.stderr.write(`[sinkflex] ${(error as Error).message}\n`));
       connection.close();
+      way?.close();
       logs.close();
       store.close();
       rmSync(ownFolder, { recursive: true, force: true });
+      place.close();
       finish(why);
     })();
     return closing;
@@ -75,13 +76,14 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     return draining;
   };
   const connection = new HeadConnection({
-    folder,
-    token,
+    connect: () => place.connect(),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     onUp: () => agent.join(),
     onMessage: (message: FromHead) => agent.onHead(message),
     onLost: () => void close('head lost'),
   });
+  const asker = new RouteAsker((message, from) => agent.receive(message, from));
+  const way = place.way(store.birth, (worker, host, url) => asker.route(worker, host, url));
   const agent: Agent = new Agent(
     {
       node,
@@ -93,6 +95,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       sharedWorkers: options.sharedWorkers ?? 1,
       maxInFlightBytes: options.maxInFlightBytes ?? 2 ** 30,
       store: store.birth,
+      ...(way === undefined ? {} : { way }),
       warmWorkers: {},
       timeline: options.timeline === true,
       onOutput(line) {
@@ -108,13 +111,15 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     if (end !== undefined && pid !== undefined && isolation !== 'thread') logs.ended(name, pid);
   });
   try {
+    await way?.open();
     await connection.open();
   } catch (cause) {
     connection.close();
+    way?.close();
     store.close();
     rmSync(ownFolder, { recursive: true, force: true });
-    if ((cause as { code?: unknown }).code === 'SINKFLEX_AUTHENTICATION_FAILED') throw cause;
-    throw new RuntimeFailure('SINKFLEX_NO_HEAD', `no head listens in ${folder}: start it with sinkflex head --folder ${folder}`, { cause });
+    place.close();
+    throw place.noHead(cause);
   }
   return { node, agent, ended, drain };
 }

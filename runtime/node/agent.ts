@@ -15,6 +15,7 @@ import {
   systemClock,
   type ToAgent,
 } from '../control/index.ts';
+import type { HostWay } from '../links/index.ts';
 import type { Question } from '../observe/questions.ts';
 import type { StackSample } from '../observe/stack-sample.ts';
 import { encodeError } from '../wire/index.ts';
@@ -36,6 +37,8 @@ export interface AgentOptions {
   labels: Record<string, string>;
   /** Where the sockets of the run are. */
   folder: string;
+  /** To the workers of other hosts, if there are others. */
+  way?: Pick<HostWay, 'socket' | 'info' | 'heard'>;
   /** What is removed when this process was killed; default `folder`. Given by agents that have joined a head of its own. */
   ownFolder?: string;
   token: Buffer;
@@ -105,6 +108,7 @@ export class Agent {
       total,
       labels,
       needsNumbers: this.#numbers.empty,
+      ...(this.#options.way === undefined ? {} : { host: this.#options.way.info(this.#numbers.given) }),
       hosted: [...this.#hosted.values()].map(asHosted),
       ended: [...this.#ends.values()],
       bundles: this.#bundles.list(),
@@ -208,6 +212,10 @@ export class Agent {
       case 'killed':
       case 'answer':
         this.#directory.onHead(message);
+        return;
+      case 'dial':
+      case 'host-gone':
+        this.#options.way?.heard(message);
         return;
       case 'attached':
       case 'info':

@@ -1,15 +1,17 @@
 // The way to a head in another process: connects, and connects again whenever the connection ends, with growing waits. What is said while
 // it is away is not kept: whoever speaks to it says again what matters when it is back.
 import type { FromHead, HeadLink, ToHead } from '../control/index.ts';
-import { Channel, connect, HEAD } from '../wire/index.ts';
+import { Channel, HEAD, type Transport } from '../wire/index.ts';
 
 const FIRST_WAIT_MS = 20;
 const LONGEST_WAIT_MS = 500;
 const OPEN_MS = 3000;
 
 export interface HeadConnectionOptions {
-  folder: string;
-  token: Buffer;
+  /** One try. */
+  connect: () => Promise<Transport>;
+  /** Between tries; those that lost the same head do not come back together. */
+  random?: () => number;
   /** The head is there, for the first time or again. */
   onUp: () => void;
   onMessage: (message: FromHead) => void;
@@ -48,8 +50,8 @@ export class HeadConnection implements HeadLink {
   }
 
   async #connect(): Promise<void> {
-    const { folder, token, onMessage, onUp } = this.#options;
-    const transport = await connect(folder, token, 0, HEAD);
+    const { connect, onMessage, onUp } = this.#options;
+    const transport = await connect();
     if (this.#closed) {
       transport.close();
       return;
@@ -76,9 +78,12 @@ export class HeadConnection implements HeadLink {
       this.#options.onLost();
       return;
     }
-    this.#timer = setTimeout(() => {
-      this.#connect().catch(() => this.#again(Math.min(waitMs * 2, LONGEST_WAIT_MS)));
-    }, waitMs);
+    this.#timer = setTimeout(
+      () => {
+        this.#connect().catch(() => this.#again(Math.min(waitMs * 2, LONGEST_WAIT_MS)));
+      },
+      waitMs * (this.#options.random ?? Math.random)(),
+    );
   }
 
   send(message: ToHead): void {

@@ -4,6 +4,8 @@ import { RuntimeFailure } from '../api/errors.ts';
 export class WorkerNumbers {
   readonly #more: () => void;
   readonly #blocks: { next: number; last: number }[] = [];
+  /** All that it ever had, from first to last. */
+  readonly given: [first: number, last: number][] = [];
   #asked = false;
 
   /** `more`: asks the head for another block. */
@@ -18,6 +20,7 @@ export class WorkerNumbers {
   add(first: number, last: number): void {
     this.#asked = false;
     this.#blocks.push({ next: first, last });
+    this.given.push([first, last]);
   }
 
   next(): number {

@@ -188,12 +188,29 @@ function readShared(data: Uint8Array): unknown {
   return arrayOf(data[0]!, content, start, bytes);
 }
 
+type Translate = (descriptor: Uint8Array) => Uint8Array | undefined;
+let translate: Translate | undefined;
+
+/** From now on blocks are of another host: what is here in their stead. Answers the one before. */
+export function translateBlocks(next: Translate | undefined): Translate | undefined {
+  const outer = translate;
+  translate = next;
+  return outer;
+}
+
 /** The block of a message or value. SINKFLEX_OBJECT_LOST when its owner has gone, or (a claim) does not have that content any more. */
 export function open(descriptor: Uint8Array, claim: boolean): ArrayBuffer | BlockView {
   const bytes = contentBytes(descriptor);
+  let here = descriptor;
+  if (translate !== undefined) {
+    const brought = translate(descriptor);
+    if (brought === undefined || contentBytes(brought) !== bytes) throw malformed('a block that it did not bring');
+    here = brought;
+  }
   let content: ArrayBuffer | BlockView | undefined;
   try {
-    content = openBlock(descriptor, claim, takeRoom(bytes));
+    // What was brought is counted for this reader.
+    content = openBlock(here, claim && translate === undefined, takeRoom(bytes));
   } catch (error) {
     throw new RuntimeFailure('SINKFLEX_OBJECT_LOST', 'the shared memory of the value is gone, with its owner', { cause: error });
   }

@@ -1,5 +1,5 @@
 // Mutual proof that both ends know the token of the run, before a single byte is decoded. The token never travels.
-//   caller -> listener   magic 'SFXA', u32 caller's worker, 16 bytes nonce
+//   caller -> listener   magic 'SFXA' ('SFXC': for a worker of another host), u32 caller's worker, 16 bytes nonce
 //   listener -> caller   16 bytes nonce, HMAC(token, 'listener' | both hellos)
 //   caller -> listener   HMAC(token, 'caller' | both hellos)
 //   listener -> caller   one byte: whether it lets the caller in (network.ts)
@@ -9,15 +9,20 @@ import { RuntimeFailure } from '../api/errors.ts';
 /** Number of the head of a cluster: no worker has it. */
 export const HEAD = 2 ** 32 - 1;
 
-/** Who listens: a worker, or the run itself for those who look at it (with a token of their own). */
-export type Address = number | 'observe';
+/**
+ * Who listens: a worker, the run itself for those who look at it (with a token of their own), the way from this host to others; and to those
+ * of other hosts the control of the head, or a link between hosts.
+ */
+export type Address = number | 'observe' | 'gateway' | 'head' | 'link';
 
 export function addressName(address: Address): string {
-  if (typeof address !== 'number') return 'the run';
+  if (address === 'observe') return 'the run';
+  if (typeof address !== 'number') return address === 'gateway' ? 'the gateway of this host' : 'the other host';
   return address === HEAD ? 'the head' : `worker ${address}`;
 }
 
 const MAGIC = 0x41584653;
+const MAGIC_CARRIED = 0x43584653;
 const NONCE = 16;
 const PROOF = 32;
 export const HELLO_BYTES = 4 + 4 + NONCE;
@@ -39,9 +44,10 @@ export interface CallerSide {
   answer(reply: Buffer): Buffer;
 }
 
-export function callerSide(token: Buffer, self: number, listener: Address): CallerSide {
+/** `carried`: `self` is a worker of another host, whose words are brought by its gateway. */
+export function callerSide(token: Buffer, self: number, listener: Address, carried = false): CallerSide {
   const hello = Buffer.alloc(HELLO_BYTES);
-  hello.writeUInt32LE(MAGIC, 0);
+  hello.writeUInt32LE(carried ? MAGIC_CARRIED : MAGIC, 0);
   hello.writeUInt32LE(self, 4);
   randomBytes(NONCE).copy(hello, 8);
   return {
@@ -58,18 +64,22 @@ export function callerSide(token: Buffer, self: number, listener: Address): Call
 
 export interface ListenerSide {
   caller: number;
+  /** It is a worker of another host. */
+  carried: boolean;
   reply: Buffer;
   /** Checks the caller's proof. */
   check(answer: Buffer): void;
 }
 
 export function listenerSide(token: Buffer, self: Address, hello: Buffer): ListenerSide {
-  if (hello.readUInt32LE(0) !== MAGIC) throw refused('the caller does not speak this protocol');
+  const magic = hello.readUInt32LE(0);
+  if (magic !== MAGIC && magic !== MAGIC_CARRIED) throw refused('the caller does not speak this protocol');
   const caller = hello.readUInt32LE(4);
   const own = Buffer.from(hello);
   const nonce = randomBytes(NONCE);
   return {
     caller,
+    carried: magic === MAGIC_CARRIED,
     reply: Buffer.concat([nonce, proof(token, 'listener', own, nonce, self)]),
     check(answer) {
       if (!timingSafeEqual(answer, proof(token, 'caller', own, nonce, self)))

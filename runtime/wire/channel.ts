@@ -5,16 +5,27 @@ import { newBlockChannel } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { blockPool } from './blocks.ts';
 import { Decoder, Encoder, type HeaderSink } from './codec.ts';
-import { FrameReader, PREFIX_BYTES, writePrefix } from './frame.ts';
+import { type FrameLimits, FrameReader, PREFIX_BYTES, writePrefix } from './frame.ts';
 import { EMPTY } from './sections.ts';
+
+/** Brings blocks of shared memory to another host, where they have other descriptors. */
+export interface BlockCarrier {
+  /** The next frame names this block; one that is named twice is announced twice. */
+  announce(descriptor: Uint8Array): void;
+  /** What is here in its stead, once for each time that it was announced. */
+  find(descriptor: Uint8Array): Uint8Array | undefined;
+}
 
 /** What carries the bytes: a socket, or a loop back into the same worker. */
 export interface Transport {
   /** The receiver keeps the very buffers that are written. */
   readonly handsOver: boolean;
+  /** The peer is on another host: it cannot open blocks of this one. */
+  readonly abroad?: boolean;
+  /** Unless they are brought to it. */
+  readonly blocks?: BlockCarrier;
   /** True when the bytes are no longer needed: the buffers may be written again. `sent`: called when that is so, at once or later. */
   write(chunks: Buffer[], sent?: () => void): boolean;
-  /** Begins to deliver. */
   /** Begins to deliver: pieces of the stream, or a frame's head and its sections, which are the receiver's to keep. */
   open(onData: (chunk: Buffer, sections?: Buffer) => void, onClose: () => void): void;
   /** Ends the connection after what was written. */
@@ -44,7 +55,7 @@ export class Channel implements HeaderSink {
   #encoder: Encoder;
   /** Number of this channel for blocks of shared memory; 0: everything goes in the frames. */
   readonly #blocks: number;
-  #decoder = new Decoder();
+  #decoder: Decoder;
   #reader: FrameReader;
   /** Prefix and messages of the frame being built. */
   #block: Buffer = Buffer.allocUnsafeSlow(BLOCK);
@@ -59,13 +70,16 @@ export class Channel implements HeaderSink {
     this.flush();
   };
 
-  constructor(peer: number, transport: Transport, handler: ChannelHandler) {
+  constructor(peer: number, transport: Transport, handler: ChannelHandler, limits?: FrameLimits) {
     this.peer = peer;
     this.#transport = transport;
     this.#handler = handler;
-    this.#blocks = blockPool() === undefined ? 0 : newBlockChannel();
+    const { abroad, blocks } = transport;
+    this.#blocks = blockPool() === undefined || (abroad === true && blocks === undefined) ? 0 : newBlockChannel();
     this.#encoder = new Encoder(!transport.handsOver, this.#blocks);
-    this.#reader = new FrameReader((messages, sections, fresh) => this.#frame(messages, sections, fresh));
+    if (blocks !== undefined) this.#encoder.sections.named = [];
+    this.#decoder = new Decoder(blocks === undefined ? undefined : (descriptor) => blocks.find(descriptor));
+    this.#reader = new FrameReader((messages, sections, fresh) => this.#frame(messages, sections, fresh), limits);
   }
 
   open(): void {
@@ -131,6 +145,8 @@ export class Channel implements HeaderSink {
     const first = this.#block.subarray(0, this.#end);
     const chunks = sectionBytes > 0 ? [first, ...this.#encoder.sections.take()] : [first];
     this.#end = PREFIX_BYTES;
+    const { named } = this.#encoder.sections;
+    if (named !== undefined && named.length > 0) for (const descriptor of named.splice(0)) this.#transport.blocks!.announce(descriptor);
     const reusable = this.#transport.write(chunks, sectionBytes > 0 ? this.#encoder.sections.takePooled() : undefined);
     if (!reusable || this.#block.length > EARLY_FLUSH * 2) this.#block = Buffer.allocUnsafeSlow(BLOCK);
   }

@@ -3,7 +3,7 @@
 // messages in the same order, and are replaced together.
 import { addExtension, Packr, Unpackr } from 'msgpackr';
 import { RuntimeFailure } from '../api/errors.ts';
-import { extension, malformed, open, readFrom, Source, writeTo } from './arrays.ts';
+import { extension, malformed, open, readFrom, Source, translateBlocks, writeTo } from './arrays.ts';
 import { contentBytes, DESCRIPTOR_BYTES } from './blocks.ts';
 import { Bounds, isLeaf, MAX_NESTING, nestsTooDeep } from './bounds.ts';
 import { SectionWriter } from './sections.ts';
@@ -158,8 +158,14 @@ addExtension({
 } as never);
 
 export class Decoder {
+  /** Blocks that the peer names -> those that are here in their stead. */
+  readonly #translate: ((descriptor: Uint8Array) => Uint8Array | undefined) | undefined;
   #unpackr = new Unpackr({ ...codecOptions, sequential: true });
   readonly #bounds = new Bounds();
+
+  constructor(translate?: (descriptor: Uint8Array) => Uint8Array | undefined) {
+    this.#translate = translate;
+  }
 
   /** All messages of a frame. `sections` starts at a multiple of 8 in its buffer. */
   decode(header: Buffer, sections: Uint8Array, fresh: boolean): unknown[] {
@@ -171,10 +177,12 @@ export class Decoder {
     frame = new Source(sections, sections.length);
     placed = false;
     const outer = readFrom(frame);
+    const others = translateBlocks(this.#translate);
     try {
       const messages = this.#unpackr.unpackMultiple(header) as unknown[];
       return placed ? messages.filter((message) => message !== PLACED) : messages;
     } finally {
+      translateBlocks(others);
       readFrom(outer);
     }
   }

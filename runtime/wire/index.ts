@@ -1,8 +1,9 @@
 // Bytes between workers: codec, frames, channels and what carries them.
 
-export { HEAD } from './authentication.ts';
-export { blockPool, isShortage, SHARED_BYTES, shareBlocks, unshareBlocks, viewToFill } from './blocks.ts';
-export { Channel, type ChannelHandler, type Transport } from './channel.ts';
+export { callerSide, HEAD, HELLO_BYTES, type ListenerSide, listenerSide, PROOF_BYTES, REPLY_BYTES } from './authentication.ts';
+export { blockPool, contentBytes, DESCRIPTOR_BYTES, isShortage, SHARED_BYTES, shareBlocks, unshareBlocks, viewToFill } from './blocks.ts';
+export { BLOCK, BYTES, RECORD_HEADER, RecordReader, recordHeader } from './carried.ts';
+export { type BlockCarrier, Channel, type ChannelHandler, type Transport } from './channel.ts';
 export { registerWireClass } from './codec.ts';
 export { decodeAlone, decodeShared, Encoded, encodeAlone } from './encoded.ts';
 export { decodeError, type ErrorData, encodeError } from './errors.ts';
@@ -10,4 +11,4 @@ export { type FrameLimits, FrameReader, frameLimits, PREFIX_BYTES, writePrefix }
 export { loopback } from './loopback.ts';
 export { type Admission, LocalNetwork, type Network } from './network.ts';
 export { attach, type Broker, MainBroker, openPort, type PortMessage, ThreadBroker } from './port.ts';
-export { connect, type Listener, listen, socketPath } from './socket.ts';
+export { admissions, connect, dialSocket, type Entered, handshake, type Listener, listen, listenSockets, socketPath } from './socket.ts';

@@ -65,6 +65,8 @@ export class SectionWriter {
   #open = false;
   /** Blocks that the message names: of arrays made in shared memory, of encoded values. */
   blocks: SharedBlock[] = [];
+  /** Descriptors of all blocks that finished messages name, where the peer must be brought what is in them. */
+  named: Uint8Array[] | undefined = undefined;
 
   /** `pooling`: take() is followed by a call of what takePooled() answers, once the bytes are sent. */
   constructor(pooling = false, channel = 0) {
@@ -122,7 +124,11 @@ export class SectionWriter {
     let descriptor: Uint8Array | undefined;
     if (this.#size >= SHARED_BYTES && this.shares) descriptor = this.#share();
     if (descriptor === undefined && this.#size > 0) this.#inLine();
-    for (const block of this.blocks) block.sent(this.channel);
+    for (const block of this.blocks) {
+      block.sent(this.channel);
+      this.named?.push(block.descriptor);
+    }
+    if (descriptor !== undefined) this.named?.push(descriptor);
     this.abandon();
     return descriptor;
   }

@@ -15,14 +15,17 @@ import {
   PROOF_BYTES,
   REPLY_BYTES,
 } from './authentication.ts';
+import { CarriedTransport } from './carried.ts';
 import type { Transport } from './channel.ts';
 import type { Admission } from './network.ts';
 
 const HANDSHAKE_MS = 2000;
 /** By the byte that stands for it. */
-const admissions: readonly Admission[] = ['yes', 'mine', 'full'];
+export const admissions: readonly Admission[] = ['yes', 'mine', 'full'];
 
+/** Of a gateway, `folder` is that path itself: a folder may have several. */
 export function socketPath(folder: string, address: Address): string {
+  if (address === 'gateway') return folder;
   return join(folder, address === HEAD ? 'head.sock' : `${address}.sock`);
 }
 
@@ -71,8 +74,14 @@ class SocketTransport implements Transport {
   }
 }
 
+/** A connection that is let in, and what came with the last message of the handshake. */
+export interface Entered {
+  socket: Socket;
+  rest: Buffer;
+}
+
 /** Reads exactly the bytes of each handshake step; whatever follows the last is handed over. */
-function handshake(socket: Socket, bytes: number, step: (data: Buffer, rest: Buffer) => void): void {
+export function handshake(socket: Socket, bytes: number, step: (data: Buffer, rest: Buffer) => void): void {
   let got: Buffer = Buffer.alloc(0);
   const onData = (chunk: Buffer): void => {
     got = got.length === 0 ? chunk : Buffer.concat([got, chunk]);
@@ -93,9 +102,15 @@ export async function connect(folder: string, token: Buffer, self: number, peer:
 }
 
 /** The same, for those who know what to do when they are not let in. */
-export function dial(folder: string, token: Buffer, self: number, peer: Address): Promise<Transport | Admission> {
+export async function dial(folder: string, token: Buffer, self: number, peer: Address): Promise<Transport | Admission> {
+  const answer = await dialSocket(folder, token, self, peer);
+  return typeof answer === 'string' ? answer : new SocketTransport(answer.socket, answer.rest);
+}
+
+/** `carried`: in the name of a worker of another host. */
+export function dialSocket(folder: string, token: Buffer, self: number, peer: Address, carried = false): Promise<Entered | Admission> {
   return new Promise((resolve, reject) => {
-    const side = callerSide(token, self, peer);
+    const side = callerSide(token, self, peer, carried);
     const socket = createConnection(socketPath(folder, peer));
     const fail = (error: Error): void => {
       clearTimeout(timer);
@@ -124,9 +139,9 @@ export function dial(folder: string, token: Buffer, self: number, peer: Address)
           socket.off('error', fail);
           socket.off('close', closed);
           const admission = admissions[byte[0]!] ?? 'full';
-          if (admission === 'yes') resolve(new SocketTransport(socket, rest));
+          socket.on('error', () => {}); // 'close' follows
+          if (admission === 'yes') resolve({ socket, rest });
           else {
-            socket.on('error', () => {});
             socket.destroy();
             resolve(admission);
           }
@@ -146,6 +161,20 @@ export function listen(
   token: Buffer,
   self: Address,
   onPeer: (caller: number, transport: Transport) => void,
+  onRefused: (error: Error) => void = () => {},
+  admit: (caller: number) => Admission = () => 'yes',
+): Promise<Listener> {
+  const arrived = ({ caller, carried }: ListenerSide, { socket, rest }: Entered): void =>
+    onPeer(caller, carried ? new CarriedTransport(socket, rest) : new SocketTransport(socket, rest));
+  return listenSockets(folder, token, self, arrived, onRefused, admit);
+}
+
+/** The same, for those who make of a connection what they like. */
+export function listenSockets(
+  folder: string,
+  token: Buffer,
+  self: Address,
+  onPeer: (side: ListenerSide, entered: Entered) => void,
   onRefused: (error: Error) => void = () => {},
   admit: (caller: number) => Admission = () => 'yes',
 ): Promise<Listener> {
@@ -187,7 +216,7 @@ export function listen(
         const byte = Buffer.from([admissions.indexOf(admission)]);
         if (admission === 'yes') {
           socket.write(byte);
-          onPeer(side.caller, new SocketTransport(socket, rest));
+          onPeer(side, { socket, rest });
         } else socket.end(byte);
       });
     });

@@ -20,7 +20,7 @@ export interface AgentLink {
   send(message: ToAgent): void;
 }
 
-export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'noRelay' | 'store'>;
+export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'noRelay' | 'store' | 'gateway'>;
 
 const KEPT_ENDS = 1000;
 const WATCH_AGAIN_MS = 1000;
@@ -94,7 +94,7 @@ export class Session implements Keeper {
       random = Math.random,
       broker,
       several = false,
-      network = new LocalNetwork(birth.folder, birth.token, birth.worker, broker),
+      network = new LocalNetwork(birth.folder, birth.token, birth.worker, broker, birth.gateway),
       ...channels
     }: SessionOptions = {},
   ) {

@@ -1,0 +1,159 @@
+// A WebSocket whose other end has proved itself: binary messages in both directions, and the knowledge that the peer is still there.
+import type { Duplex } from 'node:stream';
+import type { WebSocket } from 'ws';
+import { RuntimeFailure } from '../api/errors.ts';
+
+/** Larger messages are cut off. Whoever sends more sends several. */
+export const MAX_MESSAGE = 1024 * 1024;
+/** A peer is asked after so long, and given up when nothing came for so long: suspect, in the failure clock of the architecture. */
+export const PING_MS = 1000;
+export const SILENT_MS = 3000;
+
+/** What both sides of a WebSocket are made with. */
+export const webSocketOptions = {
+  perMessageDeflate: false,
+  maxPayload: MAX_MESSAGE,
+  maxFragments: 16,
+  maxBufferedChunks: 4096,
+  skipUTF8Validation: true,
+  // Masks protect old proxies from browsers. Nobody of ours is a browser, and a mask of zeros costs nothing.
+  generateMask: (mask: Buffer): void => void mask.fill(0),
+} as const;
+
+/** How a pipe ended: said so, the peer's process went (the end of its stream), reset, silent, or its bytes were wrong. */
+export type PipeEnd = 'bye' | 'end' | 'reset' | 'silent' | 'protocol' | 'here';
+
+export interface Pipe {
+  /** The buffer belongs to the pipe until `sent`. */
+  send(data: Buffer, sent?: () => void): void;
+  /** Bytes that are not on their way yet. */
+  readonly buffered: number;
+  readonly closed: boolean;
+  /** One message only; what follows waits for open(). */
+  first(onMessage: (data: Buffer) => void, onClose: () => void): void;
+  /** Begins to deliver. */
+  open(onMessage: (data: Buffer) => void, onClose: (how: PipeEnd) => void): void;
+  /** Ends it after what was sent; the peer learns that it was meant. */
+  close(): void;
+  /** Ends it now. */
+  destroy(how?: PipeEnd): void;
+}
+
+const BYE = 1000;
+
+export class WebSocketPipe implements Pipe {
+  readonly #socket: WebSocket;
+  #early: Buffer[] | undefined = [];
+  #onMessage: ((data: Buffer) => void) | undefined;
+  #onClose: ((how: PipeEnd) => void) | undefined;
+  #end: PipeEnd | undefined;
+  #ended = false;
+  #heardAt = performance.now();
+  #lookedAt = performance.now();
+  readonly #timer: NodeJS.Timeout;
+
+  /** `raw`: what carries it. */
+  constructor(socket: WebSocket, raw: Duplex | undefined) {
+    this.#socket = socket;
+    const heard = (): void => {
+      this.#heardAt = performance.now();
+    };
+    socket.on('message', (data: Buffer, binary: boolean) => {
+      heard();
+      if (!binary) this.destroy('protocol');
+      else if (this.#onMessage !== undefined) this.#deliver(data);
+      else this.#early?.push(data);
+    });
+    socket.on('ping', heard);
+    socket.on('pong', heard);
+    socket.on('error', (error: Error & { code?: string }) => {
+      this.#end ??= error.code?.startsWith('WS_ERR') ? 'protocol' : 'reset';
+      socket.terminate();
+    });
+    raw?.once('end', () => {
+      this.#end ??= 'end';
+    });
+    socket.once('close', (code) => this.#closed(code === BYE ? 'bye' : (this.#end ?? 'reset')));
+    this.#timer = setInterval(() => this.#look(), PING_MS);
+    this.#timer.unref();
+  }
+
+  get buffered(): number {
+    return this.#socket.bufferedAmount;
+  }
+
+  get closed(): boolean {
+    return this.#ended;
+  }
+
+  #look(): void {
+    const now = performance.now();
+    // Whoever looks was late itself: what came meanwhile has not been read yet.
+    if (now - this.#lookedAt > 2 * PING_MS) this.#heardAt = Math.max(this.#heardAt, now - PING_MS);
+    this.#lookedAt = now;
+    if (now - this.#heardAt > SILENT_MS) this.destroy('silent');
+    else if (now - this.#heardAt > PING_MS / 2 && this.#socket.readyState === 1) this.#socket.ping();
+  }
+
+  send(data: Buffer, sent?: () => void): void {
+    if (this.#ended || this.#socket.readyState !== 1) return;
+    this.#socket.send(data, { binary: true, compress: false }, sent === undefined ? undefined : () => sent());
+  }
+
+  first(onMessage: (data: Buffer) => void, onClose: () => void): void {
+    const early = this.#early?.shift();
+    if (early !== undefined) {
+      onMessage(early);
+      return;
+    }
+    this.#onClose = onClose;
+    this.#onMessage = (data) => {
+      this.#onMessage = this.#onClose = undefined;
+      onMessage(data);
+    };
+    if (this.#ended) process.nextTick(onClose);
+  }
+
+  open(onMessage: (data: Buffer) => void, onClose: (how: PipeEnd) => void): void {
+    this.#onMessage = onMessage;
+    this.#onClose = onClose;
+    const early = this.#early ?? [];
+    this.#early = undefined;
+    for (const data of early) this.#deliver(data);
+    if (this.#ended) process.nextTick(() => onClose(this.#end ?? 'reset'));
+  }
+
+  #deliver(data: Buffer): void {
+    if (this.#ended) return;
+    try {
+      this.#onMessage?.(data);
+    } catch (error) {
+      if (!(error instanceof RuntimeFailure)) throw error;
+      process.stderr.write(`[sinkflex] a link was cut: ${error.message}\n`);
+      this.destroy('protocol');
+    }
+  }
+
+  close(): void {
+    if (this.#ended) return;
+    this.#end ??= 'here';
+    this.#socket.close(BYE);
+    // The other end may never answer.
+    setTimeout(() => this.#socket.terminate(), 500).unref();
+    this.#closed('here');
+  }
+
+  destroy(how: PipeEnd = 'here'): void {
+    this.#end ??= how;
+    this.#socket.terminate();
+    this.#closed(this.#end);
+  }
+
+  #closed(how: PipeEnd): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#end ??= how;
+    clearInterval(this.#timer);
+    this.#onClose?.(how);
+  }
+}

@@ -1,0 +1,75 @@
+// A cluster of several hosts: agents that share no folder with the head or each other, joined over WebSockets, and a driver that is elsewhere.
+import { type ChildProcess, fork } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import t from 'tap';
+import { init, listNodes, put, shutdown, spawn } from '../../runtime/index.ts';
+import { Peer } from './fixtures/hosts.ts';
+
+t.setTimeout(60_000);
+delete process.env.NODE_OPTIONS;
+const base = mkdtempSync(join(tmpdir(), 'sf-hosts-'));
+const folder = join(base, 'cluster');
+const tokenFile = join(folder, 'token');
+const small = fileURLToPath(new URL('./fixtures/cluster-process.js', import.meta.url));
+const started: ChildProcess[] = [];
+
+async function run(...words: string[]): Promise<{ child: ChildProcess; said: Record<string, unknown> }> {
+  const child = fork(small, words, { stdio: ['ignore', 'pipe', 'inherit', 'ipc'], execArgv: [] });
+  started.push(child);
+  let text = '';
+  await new Promise<void>((resolve, reject) => {
+    child.stdout!.on('data', (chunk) => {
+      text += chunk;
+      if (text.includes('\n')) resolve();
+    });
+    child.once('exit', (code) => reject(new Error(`${words.join(' ')} ended with ${code}`)));
+  });
+  return { child, said: JSON.parse(text) as Record<string, unknown> };
+}
+
+let url = '';
+t.before(async () => {
+  url = (await run('head', folder, '127.0.0.1:0')).said.url as string;
+  await Promise.all(['a', 'b'].map((node) => run('agent', url, node, tokenFile)));
+  await init({ address: url, tokenFile });
+});
+t.teardown(async () => {
+  await shutdown();
+  for (const child of started) child.kill('SIGKILL');
+  rmSync(base, { recursive: true, force: true });
+});
+
+t.test('calls, refs and large values between three hosts', async (t) => {
+  t.same((await listNodes()).map(({ node }) => node).sort(), ['a', 'b']);
+  const a = spawn(Peer, { strategy: { node: 'a' } });
+  const b = spawn(Peer, { strategy: { node: 'b' } });
+  t.equal(await a.add(1, 2), 3);
+  t.equal(await b.add(2, 2), 4);
+  t.not(await a.folder(), await b.folder(), 'they share no folder');
+
+  const large = new Float64Array(300_000).map((_, i) => i * 0.5);
+  const sum = large.reduce((x, y) => x + y, 0);
+  t.equal(await a.sum(large), sum, 'an argument through shared memory on either side');
+  t.same(await a.make(300_000), large, 'a result');
+  const ref = await a.keep(300_000);
+  t.equal(await b.sum(ref.ref), sum, "another host's value, straight from its owner");
+  t.same(await ref.ref, large);
+  const own = put(large);
+  t.same(await Promise.all([a.sum(own), b.sum(own), a.sum(own)]), [sum, sum, sum], 'one value for many');
+  t.equal(await a.ask(b, 5, 6), 11, 'from actor to actor');
+  own.release();
+});
+
+t.test('order holds, and many calls at once', async (t) => {
+  const a = spawn(Peer, { strategy: { node: 'a' } });
+  const answers = await Promise.all(
+    Array.from({ length: 3000 }, (_, i) => a.count(i % 100 === 0 ? new Uint8Array(100_000) : new Uint8Array(3))),
+  );
+  t.same(
+    answers,
+    Array.from({ length: 3000 }, (_, i) => i),
+  );
+});
