@@ -2,7 +2,7 @@
 import { code, codeBytes } from './code/index.ts';
 import { desk, deskTokenizer } from './desk/index.ts';
 import { register } from './registry.ts';
-import { tau2Entries } from './tau2/index.ts';
+import { refusesTask, ScriptedUser, tau2Entries } from './tau2/index.ts';
 import { ModelUser, registerUserSimulator } from './user/index.ts';
 
 export { EnvironmentActor } from './actor.ts';
@@ -24,3 +24,4 @@ register(codeBytes);
 register(desk);
 for (const entry of tau2Entries) register(entry);
 registerUserSimulator('llm', (options) => new ModelUser(options));
+registerUserSimulator('scripted', (options) => new ScriptedUser(options), { refuses: refusesTask });

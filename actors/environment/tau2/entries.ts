@@ -32,7 +32,7 @@ function entryOf(domain: DomainName): EnvironmentEntry {
       const o = readOptions(name, options);
       const data = tau2Data(o.data, domain);
       const { split } = Tau2Environment.taskOf(data, o, validationTask(0));
-      const ids = o.task === undefined ? data.split(split) : [o.task];
+      const ids = o.task === undefined ? Tau2Environment.tasksOf(data, o, split) : [o.task];
       // The first seed that draws each: about n ln n draws.
       const seeds = new Map<string, number>();
       for (let i = 0; seeds.size < ids.length; i++) {

@@ -1,9 +1,11 @@
 /** A domain of tau2-bench as an environment: a task from a seed, messages and calls in, the benchmark's reward at the end. */
+
+import { ActorsError } from '../../errors.ts';
 import { CounterRandom } from '../random.ts';
 import { isValidationTask } from '../seeds.ts';
 import { malformedMessage } from '../tools/index.ts';
 import type { Action, Environment, Message, ResetOptions, ResetResult, StepResult, ToolSchema } from '../types.ts';
-import { type ExecutedCall, makeUser, SOLO, type UserSimulator } from '../user/index.ts';
+import { type ExecutedCall, makeUser, SOLO, type UserSimulator, userRefuses } from '../user/index.ts';
 import { type DomainData, tau2Data } from './data.ts';
 import type { DomainName } from './domain.ts';
 import { type Evaluation, evaluate, type Termination } from './evaluate.ts';
@@ -12,7 +14,7 @@ import { readOptions, type Tau2Options } from './options.ts';
 import { agentPrompt, historyText } from './prompt.ts';
 import { DONE, Protocol, replyOf, STOP } from './protocol.ts';
 import { PythonError } from './python/values.ts';
-import { basisText, doNothingRate } from './score.ts';
+import { basisText, doNothingRate, referenceOf } from './score.ts';
 import { scenarioText, type Tau2Message, type Tau2Task, ticketOf } from './tasks.ts';
 
 /** A turn that could not be read ends an episode only through max_errors. */
@@ -33,7 +35,22 @@ export class Tau2Environment implements Environment {
   static taskOf(data: DomainData, o: Tau2Options, seed: number): { task: Tau2Task; split: string } {
     const split = o.split === 'auto' ? splitOf(data, seed) : o.split;
     if (o.task !== undefined) return { task: data.task(o.task), split: o.split === 'auto' ? 'base' : o.split };
-    return { task: data.task(new CounterRandom(seed, 0).pick(data.split(split))), split };
+    return { task: data.task(new CounterRandom(seed, 0).pick(Tau2Environment.tasksOf(data, o, split))), split };
+  }
+
+  /** Ids of a split, without those that the kind of user does not play. */
+  static tasksOf(data: DomainData, o: Tau2Options, split: string): string[] {
+    const ids = data.split(split);
+    const played = ids.filter((id) => userRefuses(o.user, data.domain.name, id, o.userOptions) === undefined);
+    if (played.length > 0 || ids.length === 0) return played;
+    const why = userRefuses(o.user, data.domain.name, ids[0]!, o.userOptions);
+    throw new ActorsError(
+      'SINKFLEX_ENVIRONMENT_OPTION',
+      `tau2-${data.domain.name}: user=${o.user} plays no task of split ${split}: ${why}`,
+      {
+        details: { option: 'user', value: o.user },
+      },
+    );
   }
 
   async reset({ seed, options }: ResetOptions): Promise<ResetResult> {
@@ -104,6 +121,7 @@ class Episode {
       tools: domain.user?.schemas(this.#task.user_tools ?? undefined) ?? [],
       history: history.map((m) => ({ role: m.role, content: m.content ?? '' })),
       calls,
+      reference: () => referenceOf(this.#data, this.#task, this.#o.fixes),
     });
     this.#protocol.watch = (call) => calls.push(call);
     await this.#protocol.start();
@@ -164,7 +182,7 @@ class Episode {
         ...(raised === undefined ? {} : { evaluatorException: raised }),
         // A diagnosis: reference actions are one way to the goal, not the only one.
         referenceActionsMatched: evaluation.actionsMatched ?? [],
-        doNothing: doNothingRate(this.#data, this.#split, this.#o.fixes),
+        doNothing: doNothingRate(this.#data, Tau2Environment.tasksOf(this.#data, this.#o, this.#split), this.#o.fixes),
         steps,
         errors,
         ...this.#counts,

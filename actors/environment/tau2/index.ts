@@ -16,7 +16,8 @@ export {
 } from './evaluate.ts';
 export { type GymOptions, type GymStep, Tau2Gym } from './gym.ts';
 export { DONE, GREETING, Protocol, type ProtocolOptions, replyOf, STOP, type UserReply } from './protocol.ts';
-export { basisText, doNothingRate, doNothingScore, passHatK, referenceScore, referenceTrajectory } from './score.ts';
+export { refusesTask, ScriptedUser } from './retail/user/scripted-user.ts';
+export { basisText, doNothingRate, doNothingScore, passHatK, referenceOf, referenceScore, referenceTrajectory } from './score.ts';
 export { type Answer, Session } from './session.ts';
 export { FIXES, type Fix, type Fixes, readFixes } from './settings.ts';
 export { basisOf, scenarioText, type Tau2Call, type Tau2Message, type Tau2Task, ticketOf } from './tasks.ts';

@@ -1,4 +1,5 @@
 /** What a score has to be read beside: the version of the tasks, the basis, and what doing nothing scores. */
+import type { UserReference } from '../user/index.ts';
 import type { DomainData } from './data.ts';
 import { evaluateUnjudged } from './evaluate.ts';
 import { GREETING } from './protocol.ts';
@@ -20,6 +21,18 @@ export function referenceTrajectory(data: DomainData, task: Tau2Task, fixes: Fix
   const told = task.evaluation_criteria?.communicate_info ?? [];
   messages.push({ role: 'assistant', content: ['Done.', ...told].join(' ') }, { role: 'user', content: '###STOP###' });
   return messages;
+}
+
+/** What a scripted user goes by: the reference's writes, with whether they succeed, and what has to be told. */
+export function referenceOf(data: DomainData, task: Tau2Task, fixes: Fixes): UserReference {
+  const session = new Session(data.domain, { fixes });
+  session.begin(task.initial_state, task.initial_state?.message_history ?? []);
+  const writes: UserReference['writes'] = [];
+  for (const { name, arguments: args, requestor = 'assistant' } of task.evaluation_criteria?.actions ?? []) {
+    const { error } = session.respond({ name, arguments: args, requestor });
+    if (requestor === 'assistant' && session.mutates(name)) writes.push({ name, arguments: args, works: !error });
+  }
+  return { writes, told: task.evaluation_criteria?.communicate_info ?? [] };
 }
 
 export function referenceScore(data: DomainData, task: Tau2Task, fixes: Fixes): number {
@@ -45,17 +58,17 @@ export function doNothingScore(data: DomainData, task: Tau2Task, fixes: Fixes): 
 
 const rates = new WeakMap<DomainData, Map<string, string>>();
 
-/** `7/114`: how many tasks of a split doing nothing solves. Reckoned once. */
-export function doNothingRate(data: DomainData, split: string, fixes: Fixes): string {
+/** `7/114`: how many tasks of a split, or of these ids, doing nothing solves. Reckoned once. */
+export function doNothingRate(data: DomainData, of: string | readonly string[], fixes: Fixes): string {
+  const ids = typeof of === 'string' ? data.split(of) : of;
   let known = rates.get(data);
   if (!known) {
     known = new Map();
     rates.set(data, known);
   }
-  const key = `${split} ${[...fixes].sort().join()}`;
+  const key = `${ids.join()} ${[...fixes].sort().join()}`;
   let rate = known.get(key);
   if (rate === undefined) {
-    const ids = data.split(split);
     const solved = ids.filter((id) => doNothingScore(data, data.task(id), fixes) === 1).length;
     rate = `${solved}/${ids.length}`;
     known.set(key, rate);

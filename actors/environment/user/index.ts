@@ -1,4 +1,4 @@
 /** Simulated users: the interface, and who is registered. */
 export { ModelUser } from './model-user.ts';
-export { makeUser, registerUserSimulator, SOLO, userKinds } from './registry.ts';
+export { makeUser, registerUserSimulator, SOLO, userKinds, userRefuses } from './registry.ts';
 export type * from './types.ts';

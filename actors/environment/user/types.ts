@@ -30,6 +30,15 @@ export interface UserStart {
   history: readonly Message[];
   /** Every call of the episode so far, growing; for scripted users that watch what is written. A model must not be shown it. */
   calls: readonly ExecutedCall[];
+  /** What fulfils the task, for scripted users, which refuse what contradicts it; reckoned when asked for. A model must not be shown it. */
+  reference?(): UserReference;
+}
+
+export interface UserReference {
+  /** The agent's calls that change the world, in order; not all of them succeed in every task. */
+  writes: { name: string; arguments: Record<string, unknown>; works: boolean }[];
+  /** What the user has to hear, as the evaluator looks for it. */
+  told: readonly string[];
 }
 
 /**
@@ -47,3 +56,9 @@ export interface UserSimulator {
 
 /** Makes the users of an environment; `options` are the environment's own, for settings such as an endpoint. */
 export type UserFactory = (options: Record<string, unknown>) => UserSimulator;
+
+/** What else there is to say of a kind of user. */
+export interface UserTraits {
+  /** Why there is no such user for a task; undefined where there is one. Tasks without are left out of a split. */
+  refuses?(domain: string, taskId: string, options: Record<string, unknown>): string | undefined;
+}
