@@ -46,7 +46,7 @@ export class Conversation {
   /** Enters what the environment answered. After the last turn of an episode there is nothing to answer to: do not call it. */
   observe(messages: readonly Message[]): Int32Array {
     this.#expect('observation', 'observe');
-    const ids = this.chat.delta(messages, this.#ids.at(-1) !== this.chat.endOfTurn);
+    const ids = this.chat.delta(messages, !this.chat.stopIds.includes(this.#ids.at(-1)!));
     this.messages.push(...messages);
     this.#append(ids, 0);
     this.#expects = 'turn';

@@ -1,5 +1,7 @@
 /** Conversations in the harmony format of gpt-oss, for folders that bring no chat template. Messages and tools in OpenAI's shape. */
+import type { Message } from '../environment/types.ts';
 import { ActorsError } from '../errors.ts';
+import { asTemplateMessage, type ConversationTemplate } from './chat-template.ts';
 
 type Json = Record<string, unknown>;
 
@@ -12,12 +14,16 @@ export interface HarmonyOptions {
 
 const IDENTITY = 'You are ChatGPT, a large language model trained by OpenAI.';
 
-export class HarmonyTemplate {
+export class HarmonyTemplate implements ConversationTemplate {
   readonly #today: () => string;
 
   /** `today`: YYYY-MM-DD, where a conversation names no current_date. */
   constructor(o: { today: () => string }) {
     this.#today = o.today;
+  }
+
+  render(messages: readonly Message[], o: HarmonyOptions): string {
+    return this.renderRaw(messages.map(asTemplateMessage), o);
   }
 
   renderRaw(messages: readonly Json[], o: HarmonyOptions): string {

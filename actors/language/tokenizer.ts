@@ -53,15 +53,18 @@ export class Tokenizer {
 
   /** Shared and cached: do not write into the result. */
   encode(text: string): Int32Array {
-    return this.#encoded.get(text, () => {
-      const ids: (number | undefined)[] = this.#inner.encode(text, { add_special_tokens: false }).ids;
-      if (ids.includes(undefined)) {
-        throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no id for part of ${JSON.stringify(text)}, and no unknown token`, {
-          details: { text },
-        });
-      }
-      return Int32Array.from(ids as number[]);
-    });
+    // Long texts are whole prompts, which whoever needs them again remembers.
+    return text.length > REMEMBERED ? this.#encode(text) : this.#encoded.get(text, () => this.#encode(text));
+  }
+
+  #encode(text: string): Int32Array {
+    const ids: (number | undefined)[] = this.#inner.encode(text, { add_special_tokens: false }).ids;
+    if (ids.includes(undefined)) {
+      throw new ActorsError('SINKFLEX_TOKENIZER', `the tokenizer has no id for part of ${JSON.stringify(text)}, and no unknown token`, {
+        details: { text },
+      });
+    }
+    return Int32Array.from(ids as number[]);
   }
 
   decode(ids: ArrayLike<number>): string {
@@ -118,6 +121,9 @@ export class Tokenizer {
     return this.#inner.get_added_tokens_decoder().get(id)?.special === true;
   }
 }
+
+/** Characters of a text up to which its ids are kept. */
+const REMEMBERED = 4096;
 
 /** GPT-2's printable stand-ins for the bytes, which byte-level vocabularies are written in. */
 const BYTE_OF = new Map<string, number>();

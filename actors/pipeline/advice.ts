@@ -25,7 +25,7 @@ export function withAdvice(error: unknown, { checkpoint, path }: ModelSource): u
   const advice: string[] = [];
   if (error.code === 'SINKFLEX_TOKENIZER')
     advice.push(
-      'a run takes its tokenizer from the environment and only compares it with that of the folder, so tokenizer.json and tokenizer_config.json may be removed there',
+      'where the environment has a tokenizer of its own (desk, code-bytes), tokenizer.json and tokenizer_config.json may be removed there',
     );
   else if (checkpoint === undefined)
     advice.push(

@@ -5,7 +5,7 @@ import type { StoreAddress } from '../../kernels/index.ts';
 import { type ActorHandle, type ActorInfo, listActors, ready, spawn, withOptions } from '../../runtime/index.ts';
 import { EnvironmentActor } from '../environment/index.ts';
 import { ReferenceActor } from '../reference/index.ts';
-import { RolloutActor } from '../rollout/index.ts';
+import { type DialogueOptions, RolloutActor } from '../rollout/index.ts';
 import { TrainerActor } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { type Placement, place } from './placement.ts';
@@ -31,7 +31,7 @@ export interface Cast {
   trainer: ActorHandle<typeof TrainerActor>;
 }
 
-export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
+export function spawnCast(config: TrainingConfig, store: StoreAddress, dialogue: DialogueOptions): Cast {
   const placement = place(config, availableParallelism());
   const options = environmentOptions(config);
   const restarts = supervision(config);
@@ -58,6 +58,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress): Cast {
           maxSequences: placement.sequences,
           limits: { maxTokens: rollout.max_model_len, maxTokensPerTurn: rollout.max_tokens_per_turn, maxTurns: config.env.max_turns },
           environment: config.env.name,
+          dialogue,
           environmentOptions: options,
           environments,
           runSeed: config.seed,

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { parseDocument } from 'yaml';
 import { SinkflexError } from '../../kernels/index.ts';
-import { environmentNames } from '../environment/index.ts';
+import { entry, environmentNames } from '../environment/index.ts';
 import { didYouMean } from '../errors.ts';
 import { advantageEstimatorNames, policyLossNames } from '../trainer/index.ts';
 import { settings } from './config-describe.ts';
@@ -46,7 +46,7 @@ const ALIASES: ReadonlyMap<string, string> = new Map([
   ['actor.ppo_micro_batch_size_per_gpu', 'actor.ppo_micro_batch_size'],
 ]);
 /** Groups whose content is free (passed on as it is). */
-const OPEN = ['env.options'];
+const OPEN = ['env.options', 'data.apply_chat_template_kwargs'];
 
 /** Later layers win, key by key. Throws a ConfigError that lists all problems of all layers. */
 export function parseConfig(layers: readonly ConfigLayer[]): TrainingConfig {
@@ -212,6 +212,8 @@ function contradictions(c: TrainingConfig): string[] {
     wrong.push(`${key} = ${show(value)}: no such ${what}; ${hint}${near && !module ? '' : `; ${why}`}`);
   };
   registered('env.name', env.name, 'environment', environmentNames(), 'register');
+  if (c.sft.total_steps > 0 && environmentNames().includes(env.name) && !entry(env.name).demonstrate)
+    wrong.push(`sft.total_steps = ${c.sft.total_steps}: must be 0 with ${env.name}, which has no expert to learn from`);
   registered(
     'algorithm.adv_estimator',
     algorithm.adv_estimator,

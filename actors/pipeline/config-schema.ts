@@ -75,6 +75,12 @@ export const TrainingConfig = z.strictObject({
       'tasks',
       'held-out tasks (the first of the same set) of the validations in between; at most val_size, and a smaller val_size alone lowers it',
     ),
+    apply_chat_template_kwargs: key(
+      z.record(z.string(), z.unknown()),
+      {},
+      '',
+      "variables of the model's chat template, such as enable_thinking=false or reasoning_effort=low",
+    ),
   }),
   model: section({
     path: key(

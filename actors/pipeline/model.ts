@@ -3,13 +3,13 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { type ModelConfig, readModelConfig, type WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
-import { type Chat, Tokenizer } from '../language/index.ts';
+import type { ChosenChat } from '../rollout/index.ts';
 import { modelFolder } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { modelConfigOf } from './settings.ts';
 
 /** The shape of the model. `checkpoint`: the folder that the run resumes from. SINKFLEX_MODEL_MISMATCH where it cannot serve this run. */
-export function resolveModel(config: TrainingConfig, chat: Chat, checkpoint?: string): ModelConfig {
+export function resolveModel(config: TrainingConfig, { chat, of }: ChosenChat, checkpoint?: string): ModelConfig {
   const { tokenizer } = chat;
   const pad = tokenizer.special('pad_token');
   const fresh = modelConfigOf(config, {
@@ -20,7 +20,7 @@ export function resolveModel(config: TrainingConfig, chat: Chat, checkpoint?: st
   const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
   if (folder === null) return fresh;
   const stored = readModelConfig(folder);
-  checkVocabulary(folder, stored, config.env.name, tokenizer);
+  if (of === 'environment') checkVocabulary(folder, stored, config.env.name, tokenizer.vocabularySize);
   // The settings describe fresh models only, and this one was one.
   if (checkpoint && config.model.path === null) checkShape(folder, stored, fresh);
   return stored;
@@ -37,26 +37,15 @@ export async function initialiseWeights(
   else store.loadFolder(folder, { lineage, version: 0 });
 }
 
-/** Where the folder has a tokenizer, its tokens have to be those of the environment; where it has none, at least their number. */
-function checkVocabulary(folder: string, stored: ModelConfig, environment: string, tokenizer: Tokenizer): void {
-  const refuse = (what: string): never => {
-    throw new ActorsError(
-      'SINKFLEX_MODEL_MISMATCH',
-      `the model in ${folder} and the environment "${environment}" do not fit: ${what}; take a model that was made for this environment, or name the model's environment in env.name`,
-      { details: { folder, environment } },
-    );
-  };
-  const size = tokenizer.vocabularySize;
-  const ownTokenizer = ['tokenizer.json', 'tokenizer_config.json'].every((name) => existsSync(join(folder, name)));
-  if (stored.vocab_size < size || (!ownTokenizer && stored.vocab_size !== size))
-    refuse(`vocab_size of the model is ${stored.vocab_size}, the environment's tokenizer has ${size} tokens`);
-  if (!ownTokenizer) return;
-  const theirs = Tokenizer.load(folder);
-  for (let id = 0; id < Math.max(size, theirs.vocabularySize); id++) {
-    const [a, b] = [theirs.token(id), tokenizer.token(id)];
-    if (a !== b)
-      refuse(`token ${id} of the model is ${JSON.stringify(a ?? null)}, that of the environment's tokenizer ${JSON.stringify(b ?? null)}`);
-  }
+/** Where the folder has a tokenizer, its tokens are those of the environment, and more rows do no harm; where it has none, at least their number is. */
+function checkVocabulary(folder: string, stored: ModelConfig, environment: string, size: number): void {
+  const ownTokenizer = existsSync(join(folder, 'tokenizer.json')) && existsSync(join(folder, 'tokenizer_config.json'));
+  if (stored.vocab_size === size || (ownTokenizer && stored.vocab_size > size)) return;
+  throw new ActorsError(
+    'SINKFLEX_MODEL_MISMATCH',
+    `the model in ${folder} and the environment "${environment}" do not fit: vocab_size of the model is ${stored.vocab_size}, the environment's tokenizer has ${size} tokens; take a model that was made for this environment, or name the model's environment in env.name`,
+    { details: { folder, environment } },
+  );
 }
 
 const SHAPE = [

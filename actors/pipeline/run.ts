@@ -6,7 +6,6 @@ import { cpSync, renameSync, rmSync } from 'node:fs';
 import type { WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, ready } from '../../runtime/index.ts';
 import { trainingTask } from '../environment/index.ts';
-import type { Chat } from '../language/index.ts';
 import type { ReferenceActor } from '../reference/index.ts';
 import { rewardNames } from '../reward/index.ts';
 import { type CheckpointState, modelFolder } from '../trainer/index.ts';
@@ -33,7 +32,8 @@ export interface RunParts {
   store: WeightStore;
   cast: Cast;
   recorder: Recorder;
-  chat: Chat;
+  /** What goes beside the weights of every checkpoint, by file name. */
+  tokenizerFiles: Record<string, string>;
   progress: ProgressListener;
   signal: AbortSignal;
 }
@@ -273,7 +273,7 @@ export class Run {
   }
 
   async #save(step: number, cursor: number): Promise<void> {
-    const { config, cast, recorder, chat } = this.#p;
+    const { config, cast, recorder, tokenizerFiles } = this.#p;
     const dir = recorder.folder.checkpoint(step);
     const extra: RecorderState & { tokens: number; trained: number; seconds: Run['seconds'] } = {
       ...recorder.state(),
@@ -282,14 +282,7 @@ export class Run {
       seconds: { ...this.seconds },
     };
     await recorder.flush();
-    await cast.trainer.save(
-      dir,
-      { step, cursor, ledger: this.#ledger.check(), extra: { ...extra } },
-      {
-        'tokenizer.json': `${JSON.stringify(chat.tokenizer.files.tokenizer, null, 2)}\n`,
-        'tokenizer_config.json': `${JSON.stringify(chat.tokenizer.files.tokenizerConfig, null, 2)}\n`,
-      },
-    );
+    await cast.trainer.save(dir, { step, cursor, ledger: this.#ledger.check(), extra: { ...extra } }, tokenizerFiles);
     this.#saved = { dir, step, cursor };
     this.#ledger.finalise(step);
     recorder.folder.pruneCheckpoints(config.trainer.max_ckpt_to_keep);

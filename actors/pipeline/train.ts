@@ -2,10 +2,10 @@
 import { basename, dirname, resolve } from 'node:path';
 import { WeightStore } from '../../kernels/index.ts';
 import { init, listActors, onActorChange, shutdown } from '../../runtime/index.ts';
-import { chatFormat, entry } from '../environment/index.ts';
+import { entry } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
-import { Chat } from '../language/index.ts';
-import { readCheckpoint } from '../trainer/index.ts';
+import { dialogueOf } from '../rollout/index.ts';
+import { modelFolder, readCheckpoint } from '../trainer/index.ts';
 import { stopped, withAdvice } from './advice.ts';
 import { scoreBaselines } from './baselines.ts';
 import { actorRecords, castReady, spawnCast } from './cast.ts';
@@ -18,6 +18,7 @@ import { Recorder } from './recorder.ts';
 import { checkRoom } from './room.ts';
 import { Run } from './run.ts';
 import { RunFolder } from './run-folder.ts';
+import { keepTokenizer, tokenizerFiles } from './tokenizer-files.ts';
 import { clipValidation } from './validation.ts';
 
 /** What shutting down may take before everything is killed; a user who pressed Ctrl-C waits at most two seconds in all. */
@@ -52,27 +53,31 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   try {
     checkCpu();
     const asked = await withModule(settings);
-    const chat = new Chat(chatFormat(entry(asked.env.name)));
+    if (asked.resume !== null) {
+      from = checkpointOf(asked.resume);
+      readCheckpoint(from);
+    }
+    const source = from ? modelFolder(from) : asked.model.path;
+    const variables = asked.data.apply_chat_template_kwargs;
+    const chosen = dialogueOf(entry(asked.env.name), { model: source, variables });
+    const { chat } = chosen;
     await checkEnvironment(asked);
     const config = clipValidation(asked);
     if (config !== asked) {
       const text = `data.val_size = ${asked.data.val_size}: ${config.env.name} has ${config.data.val_size} held-out tasks, and each is run once`;
       progress({ kind: 'note', level: 'warning', text });
     }
-    if (config.resume !== null) {
-      from = checkpointOf(config.resume);
-      readCheckpoint(from);
-    }
-    const model = resolveModel(config, chat, from);
+    const model = resolveModel(config, chosen, from);
     checkRoom(config, model);
     folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
     if (from) checkReference(config, folder);
+    const tokenizer = chosen.of === 'model' ? keepTokenizer(source!, folder) : null;
     progress({ kind: 'begin', phase: 'start', total: 0 });
     recorder = new Recorder(folder, config, chat);
     await init();
     store = WeightStore.create(model);
     await initialiseWeights(config, store, { checkpoint: from, signal: ending.signal });
-    const cast = spawnCast(config, store.address);
+    const cast = spawnCast(config, store.address, { model: tokenizer, variables });
     const book = recorder;
     const weights = store;
     const write = () => book.actors(actorRecords(weights.current()?.version));
@@ -84,7 +89,15 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
         progress({ kind: 'note', level: 'warning', text: `${a.name} is dead: ${a.cause}` });
     });
     write();
-    const run = new Run({ config, store, cast, recorder, chat, progress, signal: ending.signal });
+    const run = new Run({
+      config,
+      store,
+      cast,
+      recorder,
+      tokenizerFiles: tokenizerFiles(chat, tokenizer),
+      progress,
+      signal: ending.signal,
+    });
     const work = perform(run, config, cast, from, progress, began, ending.signal);
     work.catch(() => {});
     const { before, after, baselines } = await Promise.race([work, aborted]);

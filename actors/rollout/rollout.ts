@@ -5,9 +5,10 @@
  */
 import { Engine, type EngineOptions, type StoreAddress, WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, currentActor, defineActor, withOptions } from '../../runtime/index.ts';
-import { chatFormat, type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
-import { Chat, episodeIds } from '../language/index.ts';
+import { type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
+import { type Chat, episodeIds } from '../language/index.ts';
 import type { Trajectory } from '../trajectory/index.ts';
+import { type DialogueOptions, dialogueOf } from './dialogue.ts';
 import { type EpisodeLimits, type EpisodeTask, playEpisode, type RemoteEpisode } from './episode.ts';
 import { playWithRetries } from './retry.ts';
 
@@ -17,8 +18,10 @@ export interface RolloutOptions {
   /** Episodes that run at once. */
   maxSequences: number;
   limits: EpisodeLimits;
-  /** Environment, by its registered name; its chat format is used. */
+  /** Environment, by its registered name. */
   environment: string;
+  /** Whose chat format is used; the environment's own without it. */
+  dialogue?: DialogueOptions;
   environmentOptions: Record<string, unknown>;
   environments: ActorHandle<typeof EnvironmentActor>[];
   runSeed: number;
@@ -67,7 +70,7 @@ export class Rollout {
 
   constructor(o: RolloutOptions) {
     this.#o = o;
-    this.#chat = new Chat(chatFormat(entry(o.environment)));
+    this.#chat = dialogueOf(entry(o.environment), o.dialogue ?? { model: null }).chat;
     this.#store = WeightStore.open(o.store);
     this.#engine = new Engine({
       store: this.#store,

@@ -3,15 +3,12 @@ import { basename, resolve } from 'node:path';
 import { Engine, type EngineOptions, type GenerateRequest, readModelConfig, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import {
-  ChatTemplate,
-  HarmonyTemplate,
-  readGenerationConfig,
+  type ConversationTemplate,
+  readModelChat,
   readsSpecialTokens,
-  stopIdsOf,
   TextStream,
-  Tokenizer,
+  type Tokenizer,
   type TurnFormat,
-  turnFormatOf,
 } from '../language/index.ts';
 import { SequencePool } from './sequences.ts';
 
@@ -85,7 +82,7 @@ export class ServedModel {
   readonly folder: string;
   readonly tokenizer: Tokenizer;
   /** Undefined: the folder has none, so chats cannot be written. */
-  readonly template: Pick<ChatTemplate, 'renderRaw'> | undefined;
+  readonly template: ConversationTemplate | undefined;
   readonly turnFormat: TurnFormat;
   readonly maxLength: number;
   readonly stopIds: readonly number[];
@@ -99,25 +96,11 @@ export class ServedModel {
     this.folder = resolve(folder);
     this.name = o.name ?? basename(this.folder);
     const config = readModelConfig(this.folder);
-    this.tokenizer = Tokenizer.load(this.folder);
-    if (this.tokenizer.vocabularySize > config.vocab_size)
-      throw new ActorsError(
-        'SINKFLEX_MODEL_MISMATCH',
-        `${this.folder}: the tokenizer has ${this.tokenizer.vocabularySize} tokens, vocab_size of config.json is ${config.vocab_size}`,
-      );
-    const template = typeof this.tokenizer.files.tokenizerConfig.chat_template === 'string' ? ChatTemplate.of(this.tokenizer) : undefined;
-    // gpt-oss without a template of its own: the format is known.
-    const harmony = template === undefined && config.model_type === 'gpt_oss' && this.tokenizer.has('<|channel|>');
-    this.template = harmony ? new HarmonyTemplate({ today: () => new Date((o.now ?? Date.now)()).toISOString().slice(0, 10) }) : template;
-    this.turnFormat = harmony ? 'harmony' : turnFormatOf(template?.source ?? '');
-    const generation = readGenerationConfig(this.folder);
-    const ends = this.turnFormat === 'harmony' ? ['<|return|>', '<|call|>'].filter((end) => this.tokenizer.has(end)) : [];
-    this.stopIds = stopIdsOf(
-      this.tokenizer,
-      config.eos_token_id,
-      generation.eos_token_id,
-      ends.map((end) => this.tokenizer.id(end)),
-    );
+    const { generation, ...chat } = readModelChat(this.folder, { now: o.now ?? Date.now });
+    this.tokenizer = chat.tokenizer;
+    this.template = chat.template;
+    this.turnFormat = chat.turnFormat;
+    this.stopIds = chat.stopIds;
     const number = (value: unknown, fallback: number): number => (typeof value === 'number' && value >= 0 ? value : fallback);
     const greedy = generation.do_sample === false;
     this.defaults = {

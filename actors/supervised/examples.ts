@@ -6,7 +6,7 @@ import { closeSync, openSync, readSync } from 'node:fs';
 import { StringDecoder } from 'node:string_decoder';
 import { z } from 'zod';
 import { ActorsError } from '../errors.ts';
-import type { ChatTemplate, Tokenizer } from '../language/index.ts';
+import type { ConversationTemplate, Tokenizer } from '../language/index.ts';
 import type { MaskedSequence } from '../trainer/index.ts';
 
 const toolCall = z.looseObject({ function: z.looseObject({ name: z.string(), arguments: z.unknown() }) });
@@ -20,7 +20,7 @@ const line = z.union([
 export interface ExampleReader {
   tokenizer: Tokenizer;
   /** Needed for chats. */
-  template: ChatTemplate | undefined;
+  template: ConversationTemplate | undefined;
   /** Ends what the assistant says; learnt too. */
   stopIds: readonly number[];
   maxLength: number;

@@ -6,7 +6,7 @@ import { cpSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Engine, parseLora, readModelConfig, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
-import { ChatTemplate, readGenerationConfig, stopIdsOf, Tokenizer } from '../language/index.ts';
+import { readModelChat, tokenizerFilesOf } from '../language/index.ts';
 import { openMetrics } from '../pipeline/metrics.ts';
 import type { ProgressListener } from '../pipeline/progress.ts';
 import { checkOutput } from '../pipeline/run-folder.ts';
@@ -83,21 +83,11 @@ export interface FineTuneResult {
   seconds: number;
 }
 
-/** Files of the model's folder that go with the weights. */
-const carried = /^(tokenizer.*|special_tokens_map|added_tokens|vocab|merges|generation_config|chat_template)\.(json|txt|jinja|model)$/;
-
 export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   const started = performance.now();
   const config = readModelConfig(o.model);
   refuseRouterLoss(o.routerAuxLossCoef ?? 0, config, 'router_aux_loss_coef');
-  const tokenizer = Tokenizer.load(o.model);
-  if (tokenizer.vocabularySize > config.vocab_size)
-    throw new ActorsError(
-      'SINKFLEX_MODEL_MISMATCH',
-      `${o.model}: the tokenizer has ${tokenizer.vocabularySize} tokens, vocab_size is ${config.vocab_size}`,
-    );
-  const template = typeof tokenizer.files.tokenizerConfig.chat_template === 'string' ? ChatTemplate.of(tokenizer) : undefined;
-  const stopIds = stopIdsOf(tokenizer, config.eos_token_id, readGenerationConfig(o.model).eos_token_id);
+  const { tokenizer, template, stopIds } = readModelChat(o.model, { now: Date.now });
   const reader = { tokenizer, template, stopIds, maxLength: o.maxLength, truncation: o.truncation };
   const train = readExamples(o.train, reader);
   const val = o.val === undefined ? undefined : readExamples(o.val, reader).sequences;
@@ -167,7 +157,7 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
     const model = join(o.output, 'model');
     store.saveMerged(model);
     if (rank > 0) store.saveFolder(join(o.output, 'adapter'));
-    for (const name of readdirSync(o.model)) if (carried.test(name)) cpSync(join(o.model, name), join(model, name));
+    for (const name of tokenizerFilesOf(o.model)) cpSync(join(o.model, name), join(model, name));
     o.onProgress?.({ kind: 'end', phase: 'fine-tuning', seconds: (performance.now() - started) / 1000, numbers: { loss: run.loss } });
     return {
       model,

@@ -2,21 +2,22 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { Chat, chatFormat, entry, parseConfig, Tokenizer, train } from '../../actors/index.ts';
+import { dialogueOf, entry, parseConfig, Tokenizer, train } from '../../actors/index.ts';
 import { resolveModel } from '../../actors/pipeline/model.ts';
 import { checkRoom } from '../../actors/pipeline/room.ts';
 import { WeightStore } from '../../kernels/index.ts';
 import { explain } from '../../scripts/errors.ts';
 import { tiny } from './tiny-settings.ts';
 
-const chat = new Chat(chatFormat(entry('desk')));
+const own = dialogueOf(entry('desk'), { model: null });
+const { chat } = own;
 const size = chat.tokenizer.vocabularySize;
 const settings = (values: Record<string, unknown>) =>
   parseConfig([
     { source: 'tiny', values: tiny },
     { source: 'test', values },
   ]);
-const fresh = resolveModel(settings({}), chat);
+const fresh = resolveModel(settings({}), own);
 
 /** A folder with a model of `vocabulary` tokens, and perhaps a tokenizer. */
 function saved(folder: string, vocabulary: number, tokenizer?: Tokenizer): string {
@@ -28,7 +29,7 @@ function saved(folder: string, vocabulary: number, tokenizer?: Tokenizer): strin
   return folder;
 }
 const mismatch = (message: RegExp) => ({ code: 'SINKFLEX_MODEL_MISMATCH', message });
-const from = (path: string) => () => resolveModel(settings({ 'model.path': path }), chat);
+const from = (path: string) => () => resolveModel(settings({ 'model.path': path }), dialogueOf(entry('desk'), { model: path }));
 
 t.test('a model fits when its tokens are those of the environment', async (t) => {
   const root = t.testdir();
@@ -54,13 +55,13 @@ t.test('a model fits when its tokens are those of the environment', async (t) =>
 t.test('a run that goes on keeps its shape', async (t) => {
   const checkpoint = join(t.testdir(), 'step-0000000001');
   saved(join(checkpoint, 'model'), size, chat.tokenizer);
-  t.same(resolveModel(settings({}), chat, checkpoint), fresh);
+  t.same(resolveModel(settings({}), own, checkpoint), fresh);
   t.throws(
-    () => resolveModel(settings({ 'model.hidden_size': 48 }), chat, checkpoint),
+    () => resolveModel(settings({ 'model.hidden_size': 48 }), own, checkpoint),
     mismatch(/hidden_size = 32, the settings ask for 48.*leave model\.hidden_size/),
   );
   t.throws(
-    () => resolveModel(settings({ 'model.first_layer_type': 'sliding_attention' }), chat, checkpoint),
+    () => resolveModel(settings({ 'model.first_layer_type': 'sliding_attention' }), own, checkpoint),
     mismatch(/model\.first_layer_type/),
   );
 });

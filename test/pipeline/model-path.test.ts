@@ -1,0 +1,101 @@
+// Runs that start from a model's folder: its chat format in rollouts, record and checkpoints; resumed bit for bit; evaluated.
+import { existsSync, readdirSync, readFileSync, renameSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import {
+  fromRecord,
+  openTrajectoryStore,
+  parseConfig,
+  readMetrics,
+  Tokenizer,
+  type TrainingResult,
+  train,
+  withoutTimings,
+} from '../../actors/index.ts';
+import { evaluationConfig } from '../../scripts/evaluate.ts';
+import { writeByteModel } from '../serving/byte-model.ts';
+import { absent, dataFolder } from '../tau2/traces.ts';
+
+// The test runner's hooks would triple the start of every worker.
+delete process.env.NODE_OPTIONS;
+
+const settings = {
+  mode: 'sync',
+  'sft.total_steps': 0,
+  'env.max_turns': 3,
+  data: { train_batch_size: 2, val_size: 2, val_interim_size: 2 },
+  rollout: { n: 2, num_actors: 1, threads: 1, max_num_seqs: 4, max_model_len: 8192, max_tokens_per_turn: 16 },
+  actor: { entropy_coeff: 0.01, threads: 2 },
+  trainer: { total_training_steps: 2, test_freq: 0, save_freq: 1, max_ckpt_to_keep: 9 },
+};
+const configOf = (values: Record<string, unknown>) =>
+  parseConfig([
+    { source: 'settings', values: settings },
+    { source: 'test', values },
+  ]);
+const run = (values: Record<string, unknown>): Promise<TrainingResult> => train(configOf(values), { preset: 'test' });
+const weights = (folder: string, step: number): Buffer =>
+  readFileSync(join(folder, `checkpoints/step-${String(step).padStart(10, '0')}/model/model.safetensors`));
+const learnt = (folder: string) => readMetrics(join(folder, 'metrics.jsonl')).map(withoutTimings);
+
+const skip = absent === undefined ? {} : { skip: `the data of tau2-bench are not there: ${absent} (TAU2_TRACES, TAU2_DATA)` };
+
+t.test('tau2-mock is trained from a model folder, stopped, and goes on without it', skip, async (t) => {
+  const root = t.testdir({ model: {} });
+  const model = join(root, 'model');
+  writeByteModel(model);
+  const values = { 'env.name': 'tau2-mock', 'env.options.data': dataFolder, 'model.path': model };
+  const [whole, parts] = [join(root, 'whole'), join(root, 'parts')];
+  const result = await run({ ...values, output: whole });
+  t.equal(result.steps, 2);
+  t.ok(result.tokens > 0);
+  const checkpoint = join(whole, 'checkpoints/step-0000000002/model');
+  for (const name of ['chat_template.jinja', 'generation_config.json', 'tokenizer.json', 'tokenizer_config.json'])
+    t.same(readFileSync(join(checkpoint, name)), readFileSync(join(model, name)), name);
+  const tokenizer = Tokenizer.load(model);
+  const store = await openTrajectoryStore(join(whole, 'trajectories/trajectories.db'), { readonly: true });
+  let seen = 0;
+  for await (const record of store.read({ phase: 'validation' })) {
+    const { ids, mask } = fromRecord(record);
+    const text = tokenizer.decode(ids);
+    t.match(text, /^<\|im_start\|>system\n\{"type": "function".*create_task[\s\S]*<policy>[\s\S]*<\|im_start\|>assistant\n/);
+    t.equal(mask.indexOf(1), tokenizer.encode(/^[\s\S]*?<\|im_start\|>assistant\n/.exec(text)![0]).length);
+    seen++;
+  }
+  t.equal(seen, 4);
+  await store.close();
+
+  await run({ ...values, output: parts, trainer: { total_training_steps: 1, test_freq: 0, save_freq: 1 } });
+  renameSync(model, join(root, 'moved'));
+  await run({ ...values, resume: parts });
+  t.ok(weights(parts, 2).equals(weights(whole, 2)), 'the same weights as the run that was not stopped');
+  t.notOk(weights(whole, 2).equals(weights(whole, 0)));
+  const scores = (folder: string) => learnt(folder).map((m) => m['critic/score/mean']);
+  t.same(scores(parts).slice(-2), scores(whole).slice(-2));
+
+  const saved = { source: 'run', values: { ...settings, ...values } };
+  const last = join(whole, 'checkpoints/step-0000000002');
+  const config = await evaluationConfig(saved, { source: 'test', values: {} }, last, join(root, 'score'));
+  t.same((await train(config, { preset: 'evaluate' })).after, result.after, 'evaluate plays it in the same format');
+});
+
+t.test('code is trained from a model folder', async (t) => {
+  const root = t.testdir({ model: {} });
+  writeByteModel(join(root, 'model'));
+  const output = join(root, 'run');
+  const options = { sandbox: 'unsafe-subprocess', warm: 0 };
+  await run({ 'env.name': 'code', 'env.options': options, 'model.path': join(root, 'model'), output, 'trainer.total_training_steps': 1 });
+  t.ok(readdirSync(join(output, 'checkpoints')).includes('step-0000000001'));
+  t.match(readFileSync(join(output, 'transcripts/failed.txt'), 'utf8'), /<\|im_start\|>user[\s\S]*solve/);
+});
+
+t.test('what no run can be made of is refused before anything is written', async (t) => {
+  const root = t.testdir({ model: {} });
+  const output = join(root, 'run');
+  await t.rejects(run({ 'env.name': 'code', output }), { code: 'SINKFLEX_ENVIRONMENT_CHAT', message: /model whose folder has one/ });
+  t.throws(() => configOf({ 'env.name': 'tau2-mock', 'sft.total_steps': 5 }), {
+    code: 'SINKFLEX_SETTINGS',
+    message: /tau2-mock, which has no expert/,
+  });
+  t.notOk(existsSync(output));
+});
