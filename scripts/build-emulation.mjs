@@ -1,0 +1,122 @@
+// Builds what runs the CUDA kernels on a CPU, with the C++ compiler alone: the emulated backend as a shared library, and the test programs of
+// test/kernels/cuda.emulated. Objects are kept in build-emulation/ by a hash of all that goes into them, so that a second build does nothing
+// and several at a time do no harm. `node scripts/build-emulation.mjs [program...]` prints the paths; no program: the library.
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, utimesSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
+const cxx = process.env.CXX || 'g++';
+const common = ['-std=c++20', '-g1', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra', '-Werror', '-Wno-unknown-pragmas', '-pthread'];
+/** Kernels: each load and store announces itself; a register that was never written holds a pattern. */
+const watched = ['-x', 'c++', '-O2', '-fno-tree-vectorize', '-fsanitize=thread', '-ftrivial-auto-var-init=pattern'];
+const machine = ['-O3'];
+
+const files = (folder, suffix) =>
+  readdirSync(folder)
+    .filter((name) => suffix.test(name))
+    .sort()
+    .map((name) => path.join(folder, name));
+
+function execute(command, args) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    let output = '';
+    child.stdout.on('data', (data) => (output += data));
+    child.stderr.on('data', (data) => (output += data));
+    child.on('error', (error) => resolve({ status: -1, output: String(error) }));
+    child.on('close', (status) => resolve({ status, output }));
+  });
+}
+
+/** `kernels`: the folder that stands for kernels/ (mutations give a copy). Returns the paths of the library or the programs. */
+export async function buildEmulation({
+  kernels = path.join(root, 'kernels'),
+  programs = [],
+  jobs = availableParallelism(),
+  defines = [],
+} = {}) {
+  const out = path.join(root, 'build-emulation');
+  mkdirSync(out, { recursive: true });
+  forget(out);
+  const cuda = path.join(kernels, 'cuda');
+  const tests = path.join(root, 'test/kernels/cuda.emulated');
+  const headers = [path.join(kernels, 'backend.h'), ...files(cuda, /\.(h|cuh)$/), ...files(path.join(cuda, 'emulation'), /\.h$/)];
+  const shared = createHash('sha256').update(cxx).update(defines.join());
+  for (const file of headers) shared.update(readFileSync(file));
+  const base = shared.digest();
+  const keys = [];
+  const make = async (source, flags, extra = []) => {
+    const hash = createHash('sha256').update(base).update(flags.join()).update(readFileSync(source));
+    for (const file of extra) hash.update(readFileSync(file));
+    const key = hash.digest('hex').slice(0, 16);
+    const object = path.join(out, `${path.basename(source)}-${key}.o`);
+    keys.push(key);
+    await kept(object, (to) => [cxx, [...common, ...flags, ...defines, `-I${kernels}`, '-c', source, '-o', to]]);
+    return object;
+  };
+  const work = [
+    ...files(cuda, /\.cu$/).map((source) => () => make(source, watched)),
+    ...files(path.join(cuda, 'emulation'), /\.cpp$/).map((source) => () => make(source, machine)),
+  ];
+  const objects = await each(work, jobs, (task) => task());
+  const link = async (name, inputs, flags) => {
+    const key = createHash('sha256').update(keys.join()).update(flags.join()).digest('hex').slice(0, 16);
+    const target = path.join(out, `${name.replace('*', key)}`);
+    await kept(target, (to) => [cxx, [...flags, ...inputs, '-pthread', '-ldl', '-o', to]]);
+    return target;
+  };
+  if (programs.length === 0) return [await link('libsinkflex-cuda-emulated-*.so', objects, ['-shared', '-Wl,-Bsymbolic'])];
+  const shape = files(tests, /\.h$/);
+  const mains = await each(programs, jobs, (name) => make(path.join(tests, `${name}.cu`), watched, shape));
+  return each(programs, jobs, (name) => link(`${name}-*`, [mains[programs.indexOf(name)], ...objects], []));
+}
+
+/** The file, made by a command unless it is there. */
+async function kept(file, command) {
+  if (existsSync(file)) {
+    const now = new Date();
+    utimesSync(file, now, now);
+    return;
+  }
+  const partial = `${file}.${process.pid}`;
+  const [program, args] = command(partial);
+  const done = await execute(program, args);
+  if (done.status !== 0) throw new Error(`${program} ${args.join(' ')}\n${done.output}`);
+  renameSync(partial, file);
+}
+
+async function each(items, jobs, work) {
+  const results = [];
+  let next = 0;
+  await Promise.all(
+    Array.from({ length: Math.max(1, Math.min(jobs, items.length)) }, async () => {
+      while (next < items.length) {
+        const i = next++;
+        results[i] = await work(items[i]);
+      }
+    }),
+  );
+  return results;
+}
+
+/** What nobody has asked for in three days goes. */
+function forget(folder) {
+  for (const name of readdirSync(folder)) {
+    const file = path.join(folder, name);
+    const age = Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
+    if (age > 3 * 86_400_000) rmSync(file, { force: true, recursive: true });
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  try {
+    for (const file of await buildEmulation({ programs: process.argv.slice(2) })) console.log(file);
+  } catch (error) {
+    console.error(error.message);
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,80 @@
+// What the emulated tests stand on: checks that count and speak TAP, seeded numbers, device buffers.
+#ifndef SINKFLEX_TEST_EMULATED_HARNESS_H
+#define SINKFLEX_TEST_EMULATED_HARNESS_H
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <string>
+#include <vector>
+
+#include "../../../kernels/cuda/device.h"
+
+using Floats = std::vector<float>;
+using Ints = std::vector<int32_t>;
+
+inline int checks = 0, failures = 0;
+
+inline bool check(bool good, const std::string& what) {
+  checks++;
+  if (!good) failures++;
+  printf("%s %d - %s\n", good ? "ok" : "not ok", checks, what.c_str());
+  return good;
+}
+inline int finish() {
+  printf("1..%d\n", checks);
+  return failures ? 1 : 0;
+}
+
+struct Random {
+  uint64_t state;
+  uint64_t next() {
+    uint64_t z = (state += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+  }
+  double uniform() { return (double)(next() >> 11) * 0x1p-53; }
+  double normal() { return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform()); }
+  int64_t below(int64_t n) { return (int64_t)(next() % (uint64_t)n); }
+  Floats normals(int64_t n, double scale = 1) {
+    Floats f((size_t)n);
+    for (float& x : f) x = (float)(scale * normal());
+    return f;
+  }
+};
+
+// An array on the device; never written unless it was made from values.
+template <class T>
+class Device {
+ public:
+  explicit Device(int64_t count)
+      : count_(count), at_(static_cast<T*>(sfx::cuda::allocate(count * (int64_t)sizeof(T)))) {}
+  explicit Device(const std::vector<T>& values) : Device((int64_t)values.size()) {
+    sfx::cuda::copy(nullptr, at_, values.data(), count_ * (int64_t)sizeof(T));
+  }
+  ~Device() { sfx::cuda::release(at_); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  T* get() const { return at_; }
+  std::vector<T> values() const {
+    std::vector<T> v((size_t)count_);
+    sfx::cuda::copy(nullptr, v.data(), at_, count_ * (int64_t)sizeof(T));
+    return v;
+  }
+
+ private:
+  int64_t count_;
+  T* at_;
+};
+
+inline float bf16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
+#endif
