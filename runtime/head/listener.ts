@@ -3,6 +3,7 @@
 import type { PeerLink, ToHead } from '../control/index.ts';
 import { Door, type DoorOptions, PipeTransport } from '../links/index.ts';
 import { Channel, HEAD, type Listener, listen, type Transport } from '../wire/index.ts';
+import { checkMessage } from './check-message.ts';
 import type { Head } from './head.ts';
 
 /** Control messages of others are small, but for constructor arguments and checkpoints. */
@@ -22,7 +23,10 @@ class Peers {
       caller,
       transport,
       {
-        onMessage: (_, [message]) => head.receive(message as ToHead, link),
+        onMessage(_, [message]) {
+          if (remote) checkMessage(message);
+          head.receive(message as ToHead, link);
+        },
         onClose: (_, error) => {
           this.#channels.delete(channel);
           if (error !== undefined) process.stderr.write(`[sinkflex] a peer was cut off: ${error.message}\n`);

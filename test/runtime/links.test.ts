@@ -1,0 +1,201 @@
+// Links between hosts: what breaks and heals loses and repeats nothing, nobody waits behind bulk, and garbage ends the link and nothing else.
+import { randomBytes } from 'node:crypto';
+import fc from 'fast-check';
+import t from 'tap';
+import { Failures } from '../../runtime/links/failures.ts';
+import { record } from '../../runtime/links/packet.ts';
+import { WINDOW } from '../../runtime/links/stream.ts';
+import { blockOf, linkEnds, Sink } from './link-world.ts';
+
+const RUNS = { seed: 20261130, endOnFailure: true };
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+async function until(what: () => boolean, why: string): Promise<void> {
+  const end = Date.now() + 5000;
+  while (!what()) {
+    if (Date.now() > end) throw new Error(`not within 5 s: ${why}`);
+    await turn();
+  }
+}
+
+t.test('a link that breaks and heals loses nothing and repeats nothing', async (t) => {
+  let breaks = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.record({ stream: fc.nat(2), kind: fc.nat(9), size: fc.nat(400_000), turns: fc.nat(6) }), { minLength: 1, maxLength: 40 }),
+      fc.array(fc.nat(60), { maxLength: 6 }),
+      async (script, cuts) => {
+        const { dialer, arrived, pipe, ended } = linkEnds();
+        const sent: Buffer[][] = [[], [], []];
+        let opened = 0;
+        const streams = [0, 1, 2].map((i) => dialer.open(i, 100 + i, (admission) => (opened += admission === 0 ? 1 : 0)));
+        const sinks = streams.map((stream) => new Sink(dialer, stream));
+        let done = 0;
+        let blocks = 0;
+        const cutting = (async () => {
+          for (const wait of cuts) {
+            for (let i = 0; i < wait; i++) await turn();
+            if (!dialer.up) continue;
+            breaks++;
+            pipe().destroy('reset');
+          }
+        })();
+        for (const { stream, kind, size, turns } of script) {
+          const content = randomBytes(kind < 6 ? size % 2000 : size + 1);
+          if (content.length === 0) continue;
+          sent[stream]!.push(content);
+          if (kind < 8) streams[stream]!.write(content);
+          else {
+            blocks++;
+            streams[stream]!.sendBlock(blockOf(content, () => done++));
+          }
+          for (let i = 0; i < turns; i++) await turn();
+        }
+        await cutting;
+        const bytes = (list: Buffer[]): number => list.reduce((sum, each) => sum + each.length, 0);
+        await until(
+          () => arrived.length === 3 && sent.every((list, i) => bytes(arrived[i]!.got) >= bytes(list)),
+          `everything arrives: ${ended.join()}`,
+        );
+        for (let i = 0; i < 3; i++)
+          if (!Buffer.concat(arrived[i]!.got).equals(Buffer.concat(sent[i]!))) throw new Error(`stream ${i} is not what was sent`);
+        await until(() => done === blocks, 'blocks are let go of');
+        if (opened !== 3) throw new Error(`${opened} openings answered`);
+        await until(() => dialer.up, 'it is up');
+        dialer.close();
+        await until(() => sinks.every(({ closed }) => closed) && arrived.every(({ closed }) => closed), 'all is closed');
+      },
+    ),
+    { ...RUNS, numRuns: 60 },
+  );
+  t.ok(breaks > 50, `${breaks} breaks`);
+});
+
+t.test('one that does not heal within its lease is over, on both sides', async (t) => {
+  const { dialer, acceptor, arrived, pipe, ended } = linkEnds({ leaseMs: 60, mayMeet: () => false });
+  const sink = new Sink(
+    dialer,
+    dialer.open(1, 2, () => {}),
+  );
+  await until(() => arrived.length === 1, 'opened');
+  pipe().destroy('reset');
+  await until(() => ended.length === 2, 'both end');
+  t.ok(dialer.ended && acceptor.ended && sink.closed && arrived[0]!.closed);
+  t.match(ended.join(), /did not heal within 60 ms/);
+});
+
+t.test('the newest pipe wins, and an end that has forgotten the session ends it', async (t) => {
+  const one = linkEnds();
+  const first = one.pipe();
+  first.destroy('silent');
+  await until(() => one.dialer.up && one.pipe() !== first, 'another pipe');
+  t.equal(one.dialer.pipes, 2);
+  t.ok(first.closed);
+  one.acceptor.end('a test');
+  await until(() => one.dialer.ended, 'the other end as well');
+  t.match(one.ended.join(), /forgotten|protocol|ended/);
+});
+
+t.test('what is urgent and what is small does not wait behind bulk', async (t) => {
+  const { dialer, arrived } = linkEnds();
+  const bulk = dialer.open(1, 2, () => {});
+  const small = dialer.open(3, 4, () => {});
+  await until(() => arrived.length === 2, 'opened');
+  const large = Buffer.alloc(64 * 2 ** 20, 1);
+  bulk.sendBlock(blockOf(large));
+  t.notOk(bulk.write(Buffer.alloc(10)), 'enough is waiting there');
+  small.write(Buffer.from('small'));
+  await until(() => arrived[1]!.got.length > 0, 'the small one');
+  t.equal(arrived[0]!.got.length, 0, 'before the large one');
+  await until(() => arrived[0]!.got.length === 2, 'the large one');
+  t.ok(arrived[0]!.got[0]!.equals(large));
+  dialer.close();
+});
+
+t.test('a reader that does not read stops its own stream only', async (t) => {
+  const { dialer, arrived } = linkEnds();
+  const slow = dialer.open(1, 2, () => {});
+  const quick = dialer.open(3, 4, () => {});
+  await until(() => arrived.length === 2, 'opened');
+  arrived[0]!.onBytes = (chunk) => void arrived[0]!.got.push(Buffer.from(chunk)); // and says nothing
+  for (let i = 0; i < 40; i++) slow.write(Buffer.alloc(1024 * 1024, i));
+  for (let i = 0; i < 40; i++) quick.write(Buffer.alloc(1024 * 1024, i));
+  const bytes = (sink: Sink): number => sink.got.reduce((sum, { length }) => sum + length, 0);
+  await until(() => bytes(arrived[1]!) === 40 * 2 ** 20, 'the quick one');
+  t.equal(bytes(arrived[0]!), WINDOW, 'the slow one has its window, and no more');
+  dialer.close();
+});
+
+t.test('garbage on a link that has proved itself: a typed error, the end of the link, nothing else', async (t) => {
+  const codes = new Map<string, number>();
+  let survived = 0;
+  for (let seed = 0; seed < 400; seed++) {
+    const { dialer, acceptor, pipe } = linkEnds({ leaseMs: 50, mayMeet: () => false });
+    const stream = dialer.open(1, 2, () => {});
+    new Sink(dialer, stream);
+    await turn();
+    const dice = fc.sample(fc.array(fc.nat(255), { minLength: 64, maxLength: 64 }), { seed, numRuns: 1 })[0]!;
+    const [kind, where, what] = dice as [number, number, number];
+    const near = pipe();
+    near.change = (data) => {
+      const bad = Buffer.from(data);
+      switch (kind % 6) {
+        case 0: // some bits
+          bad[where % bad.length]! ^= what | 1;
+          return [bad];
+        case 1: // cut short
+          return [bad.subarray(0, where % bad.length)];
+        case 2: // twice
+          return [bad, bad];
+        case 3: // something else
+          return [Buffer.from(dice)];
+        case 4: // lost
+          return where % 2 === 0 ? [] : [bad];
+        default: {
+          // a record of any kind, for any stream
+          const more = Buffer.alloc(12 + 12 + 8);
+          more.writeUInt32LE(bad.readUInt32LE(0), 0);
+          more.writeUInt32LE(what % (Object.keys(record).length + 3), 12);
+          more.writeUInt32LE(where % 4, 16);
+          more.writeUInt32LE(dice[5]! % 16, 20);
+          return [more];
+        }
+      }
+    };
+    for (let i = 0; i < 4; i++) {
+      stream.write(Buffer.from([i]));
+      if (i === 2) stream.sendBlock(blockOf(Buffer.alloc(3000, i)));
+      await turn();
+    }
+    await turn();
+    const errors = [...near.errors, ...near.other.errors] as (Error & { code?: string })[];
+    for (const { code = 'none', stack } of errors) {
+      if (code !== 'SINKFLEX_PROTOCOL') throw new Error(`seed ${seed}: ${stack}`);
+      codes.set(code, (codes.get(code) ?? 0) + 1);
+    }
+    if (errors.length > 0 && !(acceptor.ended || dialer.ended)) throw new Error(`seed ${seed}: the link goes on`);
+    if (errors.length === 0) survived++;
+    dialer.end('over');
+    acceptor.end('over');
+  }
+  t.ok((codes.get('SINKFLEX_PROTOCOL') ?? 0) > 150, `${codes.get('SINKFLEX_PROTOCOL')} were noticed, ${survived} had no effect`);
+});
+
+t.test('an address that fails has to wait, longer each time', (t) => {
+  let now = 0;
+  const failures = new Failures({ free: 2, firstWaitMs: 100, longestWaitMs: 1000 }, () => now);
+  const waits: number[] = [];
+  for (let i = 0; i < 8; i++) {
+    failures.failed('a');
+    const from = now;
+    while (failures.blocked('a')) now += 50;
+    waits.push(now - from);
+  }
+  t.same(waits, [0, 0, 100, 200, 400, 800, 1000, 1000]);
+  t.notOk(failures.blocked('b'));
+  failures.succeeded('a');
+  failures.failed('a');
+  t.notOk(failures.blocked('a'), 'forgiven');
+  for (let i = 0; i < 5000; i++) failures.failed(`x${i}`);
+  t.notOk(failures.blocked('a'), 'and forgotten');
+  t.end();
+});
