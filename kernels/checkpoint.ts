@@ -7,9 +7,14 @@ import { BLOCK_BYTES, BLOCK_VALUES, widenMxfp4 } from './mxfp4.ts';
 import { SafetensorsFile, type StoredTensor } from './safetensors.ts';
 import type { LayoutTensor } from './tensor-layout.ts';
 
-/** config.json of a Hugging Face folder. */
+/** config.json of a Hugging Face folder; of adapters alone, that of the model below. */
 export function readModelConfig(dir: string): ModelConfig {
-  return parseModelConfig(readJson(join(dir, 'config.json')));
+  const own = join(dir, 'config.json');
+  if (!existsSync(own) && existsSync(join(dir, 'adapter_config.json'))) {
+    const base = (readJson(join(dir, 'adapter_config.json')) as { base_model_name_or_path?: unknown } | null)?.base_model_name_or_path;
+    if (typeof base === 'string' && existsSync(join(base, 'config.json'))) return parseModelConfig(readJson(join(base, 'config.json')));
+  }
+  return parseModelConfig(readJson(own));
 }
 
 export function readJson(path: string): unknown {

@@ -2,6 +2,7 @@
 import { SinkflexError } from './errors.ts';
 import { addon } from './native.ts';
 
+export { adapterBaseOf, isAdapterFolder } from './adapter-folder.ts';
 export {
   type AttentionArray,
   type AttentionStrides,

@@ -1,11 +1,12 @@
 // A WeightStore is a versioned segment whose every slot is a whole safetensors image of one model configuration: publishing weights is a
 // flip, a checkpoint is a slot written to disk, and every engine of the host reads the same memory.
 import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { Checkpoint, readJson, readModelConfig } from './checkpoint.ts';
+import { ADAPTER_WEIGHTS, adapterChain, mergeAdapters, readAdapterConfig } from './adapter-folder.ts';
+import { Checkpoint, readModelConfig } from './checkpoint.ts';
 import { callNative, SinkflexError } from './errors.ts';
-import { adapterConfigJson, addLowRank, baseTensorOf, type LoraConfig, parseLora, readLora } from './lora.ts';
+import { adapterConfigJson, addLowRank, baseTensorOf, type LoraConfig, parseLora } from './lora.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
 import { addon } from './native.ts';
 import { initialiseTensor } from './random-weights.ts';
@@ -18,6 +19,8 @@ export interface StoreAddress {
   config: ModelConfig;
   /** The store holds adapters only; the base is read from its own store. */
   adapter?: { config: LoraConfig; base: StoreAddress };
+  /** Folder that the weights were read from, which saved adapters name. */
+  folder?: string;
 }
 
 export interface TensorView {
@@ -42,6 +45,7 @@ export class WeightStore {
   readonly segment: VersionedSegment;
   /** Present in a store of LoRA adapters: its slots hold nothing else, and engines compute with the frozen base below. */
   readonly adapter: { config: LoraConfig; base: WeightStore } | undefined;
+  #folder: string | undefined;
 
   private constructor(
     config: ModelConfig,
@@ -96,7 +100,9 @@ export class WeightStore {
       );
     }
     const adapter = base === undefined ? undefined : { config: address.adapter!.config, base };
-    return new WeightStore(config, segment, layout, adapter);
+    const store = new WeightStore(config, segment, layout, adapter);
+    store.#folder = address.folder;
+    return store;
   }
 
   get address(): StoreAddress {
@@ -104,6 +110,7 @@ export class WeightStore {
       segment: this.segment.address,
       config: this.config,
       ...(this.adapter === undefined ? {} : { adapter: { config: this.adapter.config, base: this.adapter.base.address } }),
+      ...(this.#folder === undefined ? {} : { folder: this.#folder }),
     };
   }
 
@@ -160,7 +167,8 @@ export class WeightStore {
 
   /**
    * Copies a Hugging Face folder (config.json and model.safetensors, or shards with their index; F32, BF16, F16, experts also MXFP4) into a slot and
-   * publishes it, by default as the next version. The folder's configuration must be the store's.
+   * publishes it, by default as the next version. The folder's configuration must be the store's. Of a PEFT folder the adapters are merged into
+   * the model that it names; a store of adapters takes them as they are.
    */
   loadFolder(dir: string, v?: { lineage: number; version: number }): void {
     if (this.adapter !== undefined) {
@@ -176,26 +184,29 @@ export class WeightStore {
         { details: { key } },
       );
     }
-    const checkpoint = Checkpoint.open(dir, this.layout.tensors);
+    const { model, adapters } = adapterChain(dir);
+    const checkpoint = Checkpoint.open(model, this.layout.tensors);
     try {
       const now = this.current();
       this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (view) => {
         for (const t of this.layout.tensors) checkpoint.read(t, view(t));
+        for (const each of adapters) mergeAdapters(each, this.config, (name) => view(this.layout.tensors.find((t) => t.name === name)!));
       });
     } finally {
       checkpoint.close();
     }
+    this.#folder = resolve(dir);
   }
 
   #loadAdapter(dir: string, v?: { lineage: number; version: number }): void {
     const { config } = this.adapter!;
-    const stored = readLora(readJson(join(dir, 'adapter_config.json')), this.config);
+    const stored = readAdapterConfig(dir, this.config);
     if (JSON.stringify(stored) !== JSON.stringify(config))
       throw new SinkflexError(
         'SINKFLEX_STORE_MISMATCH',
         `${join(dir, 'adapter_config.json')} has ${JSON.stringify(stored)}, the store was created with ${JSON.stringify(config)}`,
       );
-    const checkpoint = Checkpoint.open(dir, this.layout.tensors, 'adapter_model.safetensors');
+    const checkpoint = Checkpoint.open(dir, this.layout.tensors, ADAPTER_WEIGHTS);
     try {
       const now = this.current();
       this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (view) => {
@@ -242,8 +253,8 @@ export class WeightStore {
       mkdirSync(dir, { recursive: true });
       const image = held.data.subarray(0, this.layout.totalBytes);
       if (this.adapter !== undefined) {
-        const json = adapterConfigJson(this.adapter.config, null);
-        writeWhole(dir, 'adapter_model.safetensors', image);
+        const json = adapterConfigJson(this.adapter.config, this.adapter.base.#folder ?? null);
+        writeWhole(dir, ADAPTER_WEIGHTS, image);
         writeWhole(dir, 'adapter_config.json', new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`));
       } else writeWhole(dir, 'model.safetensors', image);
       writeWhole(dir, 'config.json', new TextEncoder().encode(`${JSON.stringify(toHuggingFace(this.config), null, 2)}\n`));

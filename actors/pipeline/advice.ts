@@ -48,7 +48,8 @@ export function withAdvice(error: unknown, { checkpoint, path }: ModelSource): u
 /** The newest one before it that has all its files. */
 function olderCheckpoint(checkpoint: string): string | undefined {
   const [folder, name] = [dirname(checkpoint), basename(checkpoint)];
-  const files = ['model/config.json', 'model/model.safetensors', 'optimizer.safetensors'];
+  const files = ['model/config.json', 'optimizer.safetensors'];
+  const weights = ['model/model.safetensors', 'model/adapter_model.safetensors'];
   return (existsSync(folder) ? readdirSync(folder) : [])
     .filter((other) => /^step-\d{10}$/.test(other) && other < name)
     .sort()
@@ -60,7 +61,7 @@ function olderCheckpoint(checkpoint: string): string | undefined {
       } catch {
         return false;
       }
-      return files.every((file) => existsSync(join(other, file)));
+      return files.every((file) => existsSync(join(other, file))) && weights.some((file) => existsSync(join(other, file)));
     });
 }
 

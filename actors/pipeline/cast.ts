@@ -96,13 +96,22 @@ export function spawnReference(
   config: TrainingConfig,
   placement: Placement,
   folder: string,
+  policy: StoreAddress,
 ): ActorHandle<typeof ReferenceActor> | undefined {
   const threads = placement.referenceThreads;
   if (threads === undefined) return undefined;
   return spawn(ReferenceActor, {
     name: 'reference',
     threads: threads,
-    args: [{ folder, threads, temperature: config.rollout.temperature, microBatchTokens: config.actor.ppo_micro_batch_size_tokens }],
+    args: [
+      {
+        folder,
+        ...(policy.adapter === undefined ? {} : { policy }),
+        threads,
+        temperature: config.rollout.temperature,
+        microBatchTokens: config.actor.ppo_micro_batch_size_tokens,
+      },
+    ],
     ...supervision(config),
   });
 }

@@ -212,6 +212,8 @@ function contradictions(c: TrainingConfig): string[] {
     wrong.push(`${key} = ${show(value)}: no such ${what}; ${hint}${near && !module ? '' : `; ${why}`}`);
   };
   registered('env.name', env.name, 'environment', environmentNames(), 'register');
+  if (model.lora_rank > 0 && model.path === null)
+    wrong.push(`model.lora_rank = ${model.lora_rank}: adapters need a model below them: set model.path, or lora_rank to 0`);
   if (c.sft.total_steps > 0 && environmentNames().includes(env.name) && !entry(env.name).demonstrate)
     wrong.push(`sft.total_steps = ${c.sft.total_steps}: must be 0 with ${env.name}, which has no expert to learn from`);
   registered(

@@ -114,6 +114,19 @@ export const TrainingConfig = z.strictObject({
       'standard deviation of fresh weights; about 1/sqrt(hidden_size), the 0.02 of wide models starves narrow ones',
     ),
     tie_word_embeddings: key(z.boolean(), false, '', 'share the input and the output embedding'),
+    lora_rank: key(
+      z.int().min(0).max(4096),
+      0,
+      '',
+      'rank of LoRA adapters that are learnt over the frozen model of model.path, and published alone; 0 learns all weights',
+    ),
+    lora_alpha: key(positive(), 16, '', 'the adapters are scaled by lora_alpha / lora_rank'),
+    target_modules: key(
+      z.union([z.string(), z.array(z.string())]),
+      'all-linear',
+      '',
+      'layers with adapters: all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj (experts have none)',
+    ),
     enable_gradient_checkpointing: key(
       z.boolean(),
       false,

@@ -1,7 +1,15 @@
 /** Which model a run works on: fresh weights of the settings' shape, model.path, or the checkpoint that it goes on from; checked before anything starts. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { type ModelConfig, readModelConfig, type WeightStore } from '../../kernels/index.ts';
+import {
+  adapterBaseOf,
+  isAdapterFolder,
+  type LoraConfig,
+  type ModelConfig,
+  parseLora,
+  readModelConfig,
+  WeightStore,
+} from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import type { ChosenChat } from '../rollout/index.ts';
 import { modelFolder } from '../trainer/index.ts';
@@ -20,10 +28,36 @@ export function resolveModel(config: TrainingConfig, { chat, of }: ChosenChat, c
   const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
   if (folder === null) return fresh;
   const stored = readModelConfig(folder);
+  // What could only fail once the run has begun.
+  adaptersOf(config, stored);
+  adapterBaseOf(folder);
   if (of === 'environment') checkVocabulary(folder, stored, config.env.name, tokenizer.vocabularySize);
   // The settings describe fresh models only, and this one was one.
   if (checkpoint && config.model.path === null) checkShape(folder, stored, fresh);
   return stored;
+}
+
+/** The adapters that a run learns, or undefined where it learns all weights. */
+export function adaptersOf(config: TrainingConfig, model: ModelConfig): LoraConfig | undefined {
+  const { lora_rank: r, lora_alpha, target_modules } = config.model;
+  return r === 0 ? undefined : parseLora({ r, lora_alpha, target_modules }, model);
+}
+
+/**
+ * The store that a run publishes in. With adapters it holds these alone, over the model below in a store of one slot, which is read here:
+ * model.path, or the model that the adapters of the folder were trained on.
+ */
+export function makeStore(config: TrainingConfig, model: ModelConfig, checkpoint?: string): WeightStore {
+  const lora = adaptersOf(config, model);
+  if (lora === undefined) return WeightStore.create(model);
+  const base = WeightStore.create(model, { slots: 1 });
+  try {
+    base.loadFolder(adapterBaseOf(checkpoint ? modelFolder(checkpoint) : config.model.path!) ?? config.model.path!);
+    return WeightStore.createAdapter(base, lora);
+  } catch (e) {
+    base.close();
+    throw e;
+  }
 }
 
 /** Publishes version 0 of a lineage: a checkpoint's weights, model.path, or random weights of the run's seed, which `signal` interrupts. */
@@ -33,7 +67,8 @@ export async function initialiseWeights(
   { checkpoint, lineage = 0, signal }: { checkpoint?: string | undefined; lineage?: number; signal?: AbortSignal } = {},
 ): Promise<void> {
   const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
-  if (folder === null) await store.initialiseAsync(config.seed, { lineage, ...(signal ? { signal } : {}) });
+  if (folder === null || (store.adapter !== undefined && !isAdapterFolder(folder)))
+    await store.initialiseAsync(config.seed, { lineage, ...(signal ? { signal } : {}) });
   else store.loadFolder(folder, { lineage, version: 0 });
 }
 

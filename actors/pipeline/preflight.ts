@@ -44,7 +44,8 @@ export async function checkEnvironment(config: TrainingConfig): Promise<void> {
 export const referenceFolder = (folder: RunFolder): string => folder.file('reference');
 
 export const hasReference = (folder: RunFolder): boolean =>
-  ['config.json', 'model.safetensors'].every((name) => existsSync(join(referenceFolder(folder), name)));
+  existsSync(join(referenceFolder(folder), 'config.json')) &&
+  ['model.safetensors', 'adapter_model.safetensors'].some((name) => existsSync(join(referenceFolder(folder), name)));
 
 /** A run that goes on needs the reference that it began with; the checkpoint before the first step has the same weights. */
 export function checkReference(config: TrainingConfig, folder: RunFolder): void {

@@ -144,11 +144,11 @@ export class Run {
   }
 
   async startReference(): Promise<void> {
-    const { config, cast, recorder } = this.#p;
+    const { config, cast, recorder, store } = this.#p;
     const { folder } = recorder;
     // The process before this one ended right after its first checkpoint, or somebody took the folder away.
     if (usesReference(config) && !hasReference(folder)) this.#writeReference(folder.checkpoint(0));
-    this.#reference = spawnReference(config, cast.placement, referenceFolder(folder));
+    this.#reference = spawnReference(config, cast.placement, referenceFolder(folder), store.address);
     if (this.#reference) await ready(this.#reference, { timeoutMs: 60_000 });
   }
 

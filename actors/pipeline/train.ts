@@ -1,6 +1,6 @@
 /** `train`: one run from settings to result. Starts the runtime, the weight store and the actors, and ends all of them whatever happens. */
 import { basename, dirname, resolve } from 'node:path';
-import { WeightStore } from '../../kernels/index.ts';
+import type { WeightStore } from '../../kernels/index.ts';
 import { init, listActors, onActorChange, shutdown } from '../../runtime/index.ts';
 import { entry } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
@@ -10,7 +10,7 @@ import { stopped, withAdvice } from './advice.ts';
 import { scoreBaselines } from './baselines.ts';
 import { actorRecords, castReady, spawnCast } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
-import { initialiseWeights, resolveModel } from './model.ts';
+import { initialiseWeights, makeStore, resolveModel } from './model.ts';
 import { importModule } from './module.ts';
 import { checkCpu, checkEnvironment, checkReference } from './preflight.ts';
 import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
@@ -75,7 +75,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     progress({ kind: 'begin', phase: 'start', total: 0 });
     recorder = new Recorder(folder, config, chat);
     await init();
-    store = WeightStore.create(model);
+    store = makeStore(config, model, from);
     await initialiseWeights(config, store, { checkpoint: from, signal: ending.signal });
     const cast = spawnCast(config, store.address, { model: tokenizer, variables });
     const book = recorder;

@@ -1,13 +1,13 @@
 /** The reference: frozen weights in a store of its own, and their log-probabilities for the sequences that are trained. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { Engine, parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { Engine, readModelConfig, type StoreAddress, WeightStore } from '../../kernels/index.ts';
 import { defineActor } from '../../runtime/index.ts';
 import { microBatches, sliceBatch, tokenSpan } from '../trajectory/index.ts';
 
 export interface ReferenceOptions {
-  /** Hugging Face folder. */
+  /** Hugging Face folder, or with `policy` one of its adapters. */
   folder: string;
+  /** Where the policy learns adapters: its store, whose model below is read in place. */
+  policy?: StoreAddress;
   threads: number;
   temperature: number;
   /** Tokens of one pass. */
@@ -21,9 +21,10 @@ export class Reference {
 
   constructor(o: ReferenceOptions) {
     this.#o = o;
-    const config = parseModelConfig(JSON.parse(readFileSync(join(o.folder, 'config.json'), 'utf8')));
     // Written once, never again: one slot holds the weights, one lets the store publish.
-    this.#store = WeightStore.create(config, { slots: 2 });
+    this.#store = o.policy?.adapter
+      ? WeightStore.createAdapter(WeightStore.open(o.policy.adapter.base), o.policy.adapter.config, { slots: 2 })
+      : WeightStore.create(readModelConfig(o.folder), { slots: 2 });
     this.#store.loadFolder(o.folder);
     this.#engine = new Engine({ store: this.#store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64 });
   }

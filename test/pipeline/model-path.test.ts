@@ -1,5 +1,5 @@
 // Runs that start from a model's folder: its chat format in rollouts, record and checkpoints; resumed bit for bit; evaluated.
-import { existsSync, readdirSync, readFileSync, renameSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import {
@@ -7,11 +7,13 @@ import {
   openTrajectoryStore,
   parseConfig,
   readMetrics,
+  ServedModel,
   Tokenizer,
   type TrainingResult,
   train,
   withoutTimings,
 } from '../../actors/index.ts';
+import { readModelConfig, WeightStore } from '../../kernels/index.ts';
 import { evaluationConfig } from '../../scripts/evaluate.ts';
 import { writeByteModel } from '../serving/byte-model.ts';
 import { absent, dataFolder } from '../tau2/traces.ts';
@@ -87,6 +89,64 @@ t.test('code is trained from a model folder', async (t) => {
   await run({ 'env.name': 'code', 'env.options': options, 'model.path': join(root, 'model'), output, 'trainer.total_training_steps': 1 });
   t.ok(readdirSync(join(output, 'checkpoints')).includes('step-0000000001'));
   t.match(readFileSync(join(output, 'transcripts/failed.txt'), 'utf8'), /<\|im_start\|>user[\s\S]*solve/);
+});
+
+t.test('LoRA: adapters alone are published, kept and resumed; a checkpoint names the model below', async (t) => {
+  const root = t.testdir({ model: {} });
+  const model = join(root, 'model');
+  writeByteModel(model);
+  const before = readFileSync(join(model, 'model.safetensors'));
+  // The desk's own language, spoken by a model that was not made for it.
+  const values = {
+    'env.name': 'desk',
+    'model.path': model,
+    'model.lora_rank': 4,
+    'model.target_modules': ['q_proj', 'v_proj', 'down_proj'],
+    'actor.kl_loss_coef': 0.1,
+    'actor.optim.lr': 0.05,
+    'actor.optim.lr_warmup_steps': 0,
+    'rollout.max_model_len': 1024,
+  };
+  const [whole, parts] = [join(root, 'whole'), join(root, 'parts')];
+  const result = await run({ ...values, output: whole });
+  const last = join(whole, 'checkpoints/step-0000000002');
+  t.same(
+    readdirSync(join(last, 'model')).filter((name) => name.endsWith('.safetensors')),
+    ['adapter_model.safetensors'],
+  );
+  t.ok(statSync(join(last, 'model/adapter_model.safetensors')).size < before.length / 3);
+  t.match(JSON.parse(readFileSync(join(last, 'model/adapter_config.json'), 'utf8')), { base_model_name_or_path: model, r: 4 });
+  const kl = learnt(whole).flatMap((m) => m['actor/kl_loss'] ?? []);
+  t.equal(kl[0], 0, 'fresh adapters are the reference');
+  t.ok(kl[1]! > 0, `and move away from it: ${kl[1]}`);
+
+  await run({ ...values, output: parts, 'trainer.total_training_steps': 1 });
+  await run({ ...values, resume: parts });
+  const adapter = (folder: string) => readFileSync(join(folder, 'checkpoints/step-0000000002/model/adapter_model.safetensors'));
+  t.ok(adapter(parts).equals(adapter(whole)), 'resumed bit for bit');
+  t.ok(readFileSync(join(model, 'model.safetensors')).equals(before), 'the model below is left as it was');
+
+  const saved = { source: 'run', values: { ...settings, ...values } };
+  const config = await evaluationConfig(saved, { source: 'test', values: {} }, last, join(root, 'score'));
+  t.same((await train(config, { preset: 'evaluate' })).after, result.after);
+  // Merged on the way in, wherever a model is named.
+  const served = new ServedModel(join(last, 'model'));
+  const merged = WeightStore.create(readModelConfig(model));
+  merged.loadFolder(join(last, 'model'));
+  const image = (store: WeightStore) => store.tensors(store.pin()).get('model.layers.1.mlp.down_proj.weight')!.data;
+  t.same(image(served.engine.store), image(merged));
+  merged.loadFolder(model, { lineage: 0, version: 9 });
+  t.notSame(image(served.engine.store), image(merged));
+  await served.close();
+  merged.close();
+  const full = await run({ ...values, 'model.lora_rank': 0, 'model.path': join(last, 'model'), output: join(root, 'full') });
+  t.equal(full.steps, 2, 'all weights go on from the merged model');
+
+  renameSync(model, join(root, 'gone'));
+  const again = run({ ...values, 'model.path': join(last, 'model'), output: join(root, 'again') });
+  await t.rejects(again, { code: 'SINKFLEX_CHECKPOINT_MISSING', message: /base_model_name_or_path names .*model, and no model is there/ });
+  t.notOk(existsSync(join(root, 'again')));
+  t.throws(() => configOf({ 'model.lora_rank': 4 }), { code: 'SINKFLEX_SETTINGS', message: /need a model below/ });
 });
 
 t.test('what no run can be made of is refused before anything is written', async (t) => {
