@@ -72,7 +72,10 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
   };
   let draining: Promise<void> | undefined;
   const drain = (graceMs = DRAIN_MS): Promise<void> => {
-    draining ??= agent.leave(graceMs).then(() => close('drained'));
+    draining ??= agent
+      .leave(graceMs)
+      .catch(() => {}) // close() says so
+      .then(() => close('drained'));
     return draining;
   };
   const connection = new HeadConnection({

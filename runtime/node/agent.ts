@@ -74,6 +74,7 @@ export class Agent {
   /** Ends that the head has not heard yet. */
   readonly #ends = new Map<string, Died>();
   #closed = false;
+  #closing: Promise<void> | undefined;
   #onIdle: (() => void) | undefined;
 
   constructor(options: AgentOptions, head: HeadLink) {
@@ -259,7 +260,8 @@ export class Agent {
 
   #sayDied(died: Died): void {
     this.#ends.set(`${died.actor} ${died.incarnation}`, died);
-    this.#head.send(died);
+    // What still ran when the node was closed goes with the node.
+    if (!this.#closed) this.#head.send(died);
   }
 
   #stop(message: Extract<FromHead, { t: 'stop' }>): void {
@@ -339,8 +341,8 @@ export class Agent {
   }
 
   /**
-   * The node goes away: nothing is placed here any more, actors that can move have graceMs for it. Resolves when none is left or the time is
-   * up; then the head knows that the rest has ended. close() follows.
+   * The node goes away: nothing is placed here any more, actors that can move have graceMs for it. When none is left or the time is up, the
+   * rest is ended, and only then does the head hear of it: it may start them elsewhere at once. Rejects if a worker would not end.
    */
   async leave(graceMs: number): Promise<void> {
     this.drain();
@@ -350,13 +352,15 @@ export class Agent {
       this.#onIdle = clear;
       await over;
     }
+    await this.close();
     this.#head.send({ t: 'leaving' });
   }
 
   /** Ends every worker at once. Resolves when none is left. */
   close(): Promise<void> {
     this.#closed = true;
-    return this.#workers.close();
+    this.#closing ??= this.#workers.close();
+    return this.#closing;
   }
 
   /** At the exit of the process: no time for anything else. */

@@ -1,0 +1,2 @@
+// The control plane under simulation.
+export { type SimulationOptions, type SimulationResult, World } from './world.ts';
