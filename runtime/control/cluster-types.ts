@@ -58,6 +58,20 @@ export interface NodeDrain {
   node: NodeId;
 }
 
+/** It is silent: nothing is placed there until it is heard again. What runs there goes on. */
+export interface NodeSuspect {
+  type: 'node-suspect';
+  node: NodeId;
+  /** A clause, such as "it was last heard of 2.4 s ago". */
+  because: string;
+}
+
+/** It is heard again. */
+export interface NodeTrusted {
+  type: 'node-trusted';
+  node: NodeId;
+}
+
 export interface Spawn {
   type: 'spawn';
   actor: ActorId;
@@ -164,6 +178,8 @@ export type ClusterEvent =
   | NodeUp
   | NodeDown
   | NodeDrain
+  | NodeSuspect
+  | NodeTrusted
   | Spawn
   | Started
   | Died
@@ -241,7 +257,8 @@ export interface ActorView {
   because: string | undefined;
 }
 
-export type NodeState = 'up' | 'draining';
+/** `suspect`: it is silent; when its lease is over it is given up. */
+export type NodeState = 'up' | 'draining' | 'suspect';
 
 export interface NodeView {
   node: NodeId;
@@ -251,6 +268,8 @@ export interface NodeView {
   free: Record<string, number>;
   actors: number;
   leases: number;
+  /** Why it is suspect. */
+  because?: string;
 }
 
 /**
@@ -290,7 +309,7 @@ export interface LeaseView {
 // --- explain()
 
 /** Why a node does not take a request, in order of how hopeless it is. `fits`: it would. */
-export type Verdict = 'fits' | 'busy' | 'too-small' | 'labels' | 'draining' | 'not-asked-for' | 'used-by-group';
+export type Verdict = 'fits' | 'busy' | 'too-small' | 'labels' | 'draining' | 'suspect' | 'not-asked-for' | 'used-by-group';
 
 export interface NodeReason {
   node: NodeId;

@@ -17,6 +17,8 @@ import type {
   NodeDown,
   NodeDrain,
   NodeId,
+  NodeSuspect,
+  NodeTrusted,
   NodeUp,
   NodeView,
   OwnerGone,
@@ -107,6 +109,11 @@ export class Cluster implements ClusterFace {
     return record === undefined ? undefined : viewNode(record);
   }
 
+  /** Why it is, if it is. */
+  suspect(node: NodeId): string | undefined {
+    return this.#state.nodes.get(node)?.suspect;
+  }
+
   *nodes(): IterableIterator<NodeView> {
     for (const record of this.#state.nodes.all()) yield viewNode(record);
   }
@@ -134,6 +141,8 @@ const HANDLERS: { readonly [T in ClusterEvent['type']]: (state: State, event: Ex
   'node-up': nodeUp,
   'node-down': nodeDown,
   'node-drain': nodeDrain,
+  'node-suspect': nodeSuspect,
+  'node-trusted': nodeTrusted,
   spawn,
   started,
   died,
@@ -192,7 +201,7 @@ function nodeUp(state: State, event: NodeUp): void {
     for (const [name, value] of Object.entries(event.total)) total[name] = Math.floor(toAmount(name, value));
     node = state.nodes.add(event.node, total, { ...event.labels }, event.gpuIds);
     state.freedNodes.add(node);
-  }
+  } else nodeTrusted(state, { type: 'node-trusted', node: event.node });
   if (event.running !== undefined) reattach(state, node, event.running);
 }
 
@@ -225,4 +234,16 @@ function nodeDrain(state: State, event: NodeDrain): void {
   const { actors, bundles } = tenantsOf(node);
   bundlesLeave(state, bundles);
   for (const actor of actors) move(state, actor);
+}
+
+function nodeSuspect(state: State, event: NodeSuspect): void {
+  const node = state.nodes.get(event.node);
+  if (node !== undefined) state.nodes.suspect(node, event.because);
+}
+
+function nodeTrusted(state: State, event: NodeTrusted): void {
+  const node = state.nodes.get(event.node);
+  if (node?.suspect === undefined) return;
+  state.nodes.suspect(node, undefined);
+  state.freedNodes.add(node);
 }

@@ -150,7 +150,7 @@ interface Circumstances {
 }
 
 /** Could it be taken there if nothing else were there? */
-const isFeasible = ({ verdict }: NodeReason): boolean => verdict === 'fits' || verdict === 'busy';
+const isFeasible = ({ verdict }: NodeReason): boolean => verdict === 'fits' || verdict === 'busy' || verdict === 'suspect';
 
 function judge(node: NodeRecord, needs: Needs, selector: Selector, circumstances: Circumstances): NodeReason {
   const { only, used = false, pool = node.pool } = circumstances;
@@ -167,11 +167,14 @@ function judge(node: NodeRecord, needs: Needs, selector: Selector, circumstances
             ? 'too-small'
             : used
               ? 'used-by-group'
-              : pool.fits(needs)
-                ? 'fits'
-                : 'busy';
+              : node.suspect !== undefined
+                ? 'suspect'
+                : pool.fits(needs)
+                  ? 'fits'
+                  : 'busy';
   const short = verdict === 'busy' || verdict === 'too-small' ? shortOf(pool, needs, large) : [];
-  return { node: node.node, verdict, short, labels: [...new Set(labels)], text: sentence(verdict, short, labels) };
+  const text = verdict === 'suspect' ? `is suspect: ${node.suspect}` : sentence(verdict, short, labels);
+  return { node: node.node, verdict, short, labels: [...new Set(labels)], text };
 }
 
 function shortOf(pool: Pick<Pool, 'names' | 'free' | 'total'>, needs: Needs, large: boolean): NodeReason['short'] {
@@ -191,7 +194,7 @@ function shortOf(pool: Pick<Pool, 'names' | 'free' | 'total'>, needs: Needs, lar
   }));
 }
 
-function sentence(verdict: Verdict, short: NodeReason['short'], labels: readonly string[]): string {
+function sentence(verdict: Exclude<Verdict, 'suspect'>, short: NodeReason['short'], labels: readonly string[]): string {
   switch (verdict) {
     case 'fits':
       return 'has room';
@@ -224,6 +227,7 @@ const VERDICTS: Record<Verdict, string> = {
   'too-small': 'is too small',
   labels: 'has other labels',
   draining: 'is draining',
+  suspect: 'is suspect',
   'not-asked-for': 'is not the node asked for',
   'used-by-group': 'has another bundle of the group',
 };

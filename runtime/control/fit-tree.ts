@@ -82,7 +82,8 @@ export class FitTree {
     let at = this.#capacity + slot;
     const leaf = at * this.#width;
     const most = this.#most;
-    if (node === undefined) most.fill(-1, leaf, leaf + this.#width);
+    const none = node === undefined || node.suspect !== undefined;
+    if (none) most.fill(-1, leaf, leaf + this.#width);
     else {
       const { pool } = node;
       const count = this.names.length;
@@ -97,7 +98,7 @@ export class FitTree {
       most[leaf + 2 * count] = this.hasGpus ? pool.wholeFree() : 0;
       most[leaf + 2 * count + 1] = this.hasGpus ? pool.largestPart() : 0;
     }
-    this.#least[at] = node === undefined ? Number.POSITIVE_INFINITY : node.score;
+    this.#least[at] = none ? Number.POSITIVE_INFINITY : node.score;
     while (at > 1) {
       at >>= 1;
       if (!this.#merge(at)) return;

@@ -4,7 +4,7 @@
 // if possible, else as few on one node as a greedy choice gives.
 import { sumOf } from './amounts.ts';
 import { matches } from './labels.ts';
-import { moveIn, moveOut, type NodeRecord } from './nodes.ts';
+import { isOpen, moveIn, moveOut, type NodeRecord } from './nodes.ts';
 import type { BundleRecord, GroupRecord, State } from './state.ts';
 
 /** Orders that PACK and SPREAD try when a bundle finds no room: each time that bundle goes first. */
@@ -20,7 +20,7 @@ export function placeBundles(state: State, group: GroupRecord, avoid: ReadonlySe
   switch (group.strategy) {
     case 'STRICT_PACK':
       return used.length > 0
-        ? used.length === 1 && !used[0]!.draining && allowed(used[0]!) && tryAll(state, missing, used[0]!)
+        ? used.length === 1 && isOpen(used[0]!) && allowed(used[0]!) && tryAll(state, missing, used[0]!)
         : together(state, missing, allowed);
     case 'PACK':
       return (used.length === 0 && together(state, missing, allowed)) || greedily(state, missing, used, allowed, true);
@@ -46,7 +46,7 @@ function largestFirst(a: BundleRecord, b: BundleRecord): number {
 const amountOf = ({ needs }: BundleRecord, name: string): number => needs.amounts[needs.names.indexOf(name)] ?? 0;
 
 function fits(bundle: BundleRecord, node: NodeRecord): boolean {
-  return !node.draining && matches(bundle.selector, node.labels) && node.pool.fits(bundle.needs);
+  return isOpen(node) && matches(bundle.selector, node.labels) && node.pool.fits(bundle.needs);
 }
 
 function book(state: State, bundle: BundleRecord, node: NodeRecord): boolean {
@@ -145,7 +145,7 @@ function apart(state: State, bundles: readonly BundleRecord[], used: readonly No
 function greedily(state: State, bundles: readonly BundleRecord[], used: readonly NodeRecord[], allowed: Accept, pack: boolean): boolean {
   let order = [...bundles];
   for (let attempt = 0; attempt < REORDERINGS; attempt++) {
-    const mine = used.filter((node) => !node.draining && allowed(node));
+    const mine = used.filter((node) => isOpen(node) && allowed(node));
     const failed = order.find((bundle) => !bookOne(state, bundle, mine, allowed, pack));
     if (failed === undefined) return true;
     for (const bundle of order) unbook(state, bundle);

@@ -87,6 +87,8 @@ export type ToHead =
   | { t: 'prepared'; group: GroupId; attempt: number; ok: boolean }
   /** The node is going away: nothing more is to be placed there, and what can move is to move within graceMs. */
   | { t: 'draining'; graceMs: number }
+  /** The sign of life of a node, over a connection of its own. `blockedMs`: for how long its agent's loop has not turned. */
+  | { t: 'beat'; node: NodeId; pid: number; processStart: string; blockedMs: number }
   /** What was asked with 'query'. */
   | { t: 'reply'; worker: number; request: number; answer?: unknown; error?: ErrorData }
   /** The agent ends now, with all that it runs. */
@@ -132,5 +134,7 @@ export interface HeadLink {
 export interface PeerLink {
   /** On another host: its pids mean nothing here. */
   readonly remote?: boolean;
+  /** Ends the connection: it has been given up. */
+  close?(): void;
   send(message: FromHead): void;
 }

@@ -5,6 +5,7 @@ export { type Clock, deadline, systemClock } from './clock.ts';
 export { Cluster } from './cluster.ts';
 export * from './cluster-types.ts';
 export type { Died, EndData, FromHead, HeadLink, Hosted, HostInfo, Join, PeerLink, ToHead, ToWorkers } from './head-messages.ts';
+export { LIVENESS, Liveness, type LivenessTimes } from './liveness.ts';
 export type {
   ActorSpec,
   Ask,

@@ -19,10 +19,17 @@ export interface NodeRecord {
   /** Key of the tree that it is in. */
   readonly family: string;
   draining: boolean;
+  /** Why it may not be there any more; undefined: it is heard of. */
+  suspect: string | undefined;
   /** Actors and leases placed on it, bundles held on it, in no order. */
   readonly tenants: Tenant[];
   /** Utilisation in steps of 1/10000, ties broken by the number of tenants. Kept by Nodes.update(). */
   score: number;
+}
+
+/** Something may be placed there. */
+export function isOpen(node: NodeRecord): boolean {
+  return !node.draining && node.suspect === undefined;
 }
 
 /** Whatever is placed on a node. */
@@ -85,7 +92,8 @@ export class Nodes {
   readonly #views = new Map<string, View>();
   readonly #every = new View(EVERY_NODE, []);
   #nextOrder = 0;
-  #draining = 0;
+  /** Those where nothing may be placed. */
+  #shut = 0;
 
   get nextOrder(): number {
     return this.#nextOrder;
@@ -97,7 +105,7 @@ export class Nodes {
 
   /** Nodes on which something may be placed. */
   get open(): number {
-    return this.#byId.size - this.#draining;
+    return this.#byId.size - this.#shut;
   }
 
   get(node: string): NodeRecord | undefined {
@@ -130,6 +138,7 @@ export class Nodes {
       pool,
       family: familyOf(pool),
       draining: false,
+      suspect: undefined,
       tenants: [],
       score: 0,
     };
@@ -141,14 +150,22 @@ export class Nodes {
 
   drain(record: NodeRecord): void {
     if (record.draining) return;
+    if (isOpen(record)) this.#shut++;
     record.draining = true;
-    this.#draining++;
     this.#unindex(record);
   }
 
+  /** `why`: it is silent; undefined: it is heard again. It keeps its place in the trees, where it has no room meanwhile. */
+  suspect(record: NodeRecord, why: string | undefined): void {
+    const wasOpen = isOpen(record);
+    record.suspect = why;
+    if (isOpen(record) !== wasOpen) this.#shut += wasOpen ? 1 : -1;
+    this.update(record);
+  }
+
   delete(record: NodeRecord): void {
-    if (record.draining) this.#draining--;
-    else this.#unindex(record);
+    if (!isOpen(record)) this.#shut--;
+    if (!record.draining) this.#unindex(record);
     this.#byId.delete(record.node);
   }
 

@@ -5,7 +5,7 @@
 import type { Needs } from './amounts.ts';
 import type { Order } from './fit-tree.ts';
 import { matches } from './labels.ts';
-import { moveIn, moveOut, type NodeRecord } from './nodes.ts';
+import { isOpen, moveIn, moveOut, type NodeRecord } from './nodes.ts';
 import type { BundleRecord, Holding, Seeker, Shape, State } from './state.ts';
 
 const TOP_SHARE = 0.2;
@@ -13,7 +13,7 @@ const TOP_MOST = 8;
 
 /** May it be placed there at all, and is there room now? */
 export function hasRoom(node: NodeRecord, shape: Shape): boolean {
-  return !node.draining && matches(shape.selector, node.labels) && node.pool.fits(shape.needs);
+  return isOpen(node) && matches(shape.selector, node.labels) && node.pool.fits(shape.needs);
 }
 
 function staysWithinHalf(node: NodeRecord, needs: Needs): boolean {
@@ -72,7 +72,7 @@ function pickBundle(state: State, shape: Shape): BundleRecord | undefined {
   const { bundle = -1 } = shape.request;
   const candidates = bundle < 0 ? group.bundles : group.bundles.slice(bundle, bundle + 1);
   return candidates.find(
-    ({ pool, node }) => pool?.fits(shape.needs) && node !== undefined && !node.draining && matches(shape.selector, node.labels),
+    ({ pool, node }) => pool?.fits(shape.needs) && node !== undefined && isOpen(node) && matches(shape.selector, node.labels),
   );
 }
 

@@ -81,6 +81,7 @@ interface SavedNode {
   gpuIds: number[];
   labels: Readonly<Record<string, string>>;
   draining: boolean;
+  suspect?: string;
 }
 
 interface Saved extends ClusterSnapshot {
@@ -126,6 +127,7 @@ export function snapshot(state: State): ClusterSnapshot {
       gpuIds: node.pool.devices.map(({ id }) => id),
       labels: node.labels,
       draining: node.draining,
+      ...optional('suspect', node.suspect),
     })),
     actors: [...state.actors.values()].map((actor) => ({
       id: actor.id,
@@ -192,10 +194,11 @@ export function restore(state: State, from: ClusterSnapshot): void {
   const saved = plain(from) as Saved;
   state.order = saved.order;
   state.seq = saved.seq;
-  for (const { node, order, total, gpuIds, labels, draining } of saved.nodes) {
+  for (const { node, order, total, gpuIds, labels, draining, suspect } of saved.nodes) {
     state.nodes.nextOrder = order;
     const record = state.nodes.add(node, total, labels, gpuIds);
     if (draining) state.nodes.drain(record);
+    if (suspect !== undefined) state.nodes.suspect(record, suspect);
   }
   state.nodes.nextOrder = saved.nextNode;
   for (const group of saved.groups) restoreGroup(state, group);

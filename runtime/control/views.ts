@@ -38,12 +38,13 @@ export function viewNode(node: NodeRecord): NodeView {
   }
   return {
     node: node.node,
-    state: node.draining ? 'draining' : 'up',
+    state: node.suspect !== undefined ? 'suspect' : node.draining ? 'draining' : 'up',
     labels: { ...node.labels },
     total: resourcesOf(node.pool, node.pool.total),
     free: resourcesOf(node.pool, node.pool.free),
     actors,
     leases,
+    ...(node.suspect === undefined ? {} : { because: node.suspect }),
   };
 }
 

@@ -1,7 +1,7 @@
 // Who waits for room, and who gets what comes free: in order of arrival, each shape in a queue of its own, so that a large request that does
 // not fit holds up nobody but its like.
 import { matches } from './labels.ts';
-import type { NodeRecord } from './nodes.ts';
+import { isOpen, type NodeRecord } from './nodes.ts';
 import type { GroupRecord, Seeker, Shape, State, Ticket } from './state.ts';
 
 export function isWaiting(shape: Shape): boolean {
@@ -62,7 +62,7 @@ interface Retry {
  * last tried, and elsewhere room has only become less.
  */
 export function retryWaiting(state: State, retry: Retry): void {
-  const nodes = [...state.freedNodes].filter((node) => !node.draining && state.isUp(node));
+  const nodes = [...state.freedNodes].filter((node) => isOpen(node) && state.isUp(node));
   const groups = new Set(state.freedGroups);
   state.freedNodes.clear();
   state.freedGroups.clear();

@@ -134,6 +134,7 @@ const messages: Record<ToHead['t'], Shape> = {
   health: fields({ actor: whole, incarnation: whole, health: one('ok', 'blocked', 'stopped') }),
   prepared: fields({ group: text, attempt: whole, ok: flag }),
   draining: fields({ graceMs: amount }),
+  beat: fields({ node: text, pid: whole, processStart: text, blockedMs: amount }),
   reply: fields({ worker: integer, request: whole, error: optional(error) }),
   leaving: anything,
 };

@@ -16,6 +16,7 @@ import {
 import { Actors } from './actors.ts';
 import type { RecordLog } from './journal.ts';
 import { Peers } from './peers.ts';
+import { Pulse, type PulseOptions } from './pulse.ts';
 import { Questions } from './questions.ts';
 import type { ActorRecord } from './records.ts';
 import { Routes } from './routes.ts';
@@ -27,7 +28,7 @@ const DRAIN_MS = 30_000;
 /** A node or a driver whose process lives may be away for so long; then it is given up, and what it says is not heard. */
 const AWAY_MS = 10_000;
 
-export interface HeadOptions {
+export interface HeadOptions extends PulseOptions {
   seed: number;
   /** A process of its own: detached actors can live here. */
   lasting: boolean;
@@ -51,6 +52,7 @@ export class Head {
   readonly clock: Clock;
   readonly timers: Timers;
   readonly #questions: Questions;
+  readonly #pulse: Pulse;
   readonly actors = new Actors(this);
   readonly routes = new Routes((link, message) => this.send(link, message));
   readonly #changeListeners = new Set<OnClusterChange>();
@@ -73,6 +75,7 @@ export class Head {
       driverGone: (driver) => this.driverGone(driver),
     });
     this.#questions = new Questions(this);
+    this.#pulse = new Pulse(this, options);
     if (options.state !== undefined) this.#resume();
   }
 
@@ -167,6 +170,9 @@ export class Head {
       case 'reply':
         this.peers.asked.reply(message, message.worker);
         return;
+      case 'beat':
+        this.#pulse.beat(message);
+        return;
       case 'leaving':
         this.peers.leave(from);
         return;
@@ -229,6 +235,7 @@ export class Head {
 
   /** The connection ended. */
   disconnected(link: PeerLink): void {
+    this.#pulse.forget(this.peers.nodeOf(link));
     this.actors.disconnected(link, this.peers.disconnected(link));
     this.#questions.disconnected(link);
   }
@@ -248,8 +255,10 @@ export class Head {
     const effects = this.state.apply(record);
     this.#journal?.append(record);
     for (const effect of effects) this.#perform(effect);
-    if (record.r === 'event' && 'node' in record.event && record.event.type.startsWith('node-'))
-      this.#changed('node', record.event.node, record.event.type.slice('node-'.length));
+    if (record.r === 'event' && 'node' in record.event && record.event.type.startsWith('node-')) {
+      const { type, node } = record.event;
+      this.#changed('node', node, type.slice('node-'.length), 'because' in record.event ? { because: record.event.because } : undefined);
+    }
   }
 
   #changed(...change: Parameters<OnClusterChange>): void {

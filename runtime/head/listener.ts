@@ -35,7 +35,7 @@ class Peers {
       },
       remote ? LIMITS : undefined,
     );
-    const link: PeerLink = { remote, send: (message) => void channel.send([message]) };
+    const link: PeerLink = { remote, send: (message) => void channel.send([message]), close: () => channel.close() };
     this.#channels.add(channel);
     channel.open();
   }

@@ -105,6 +105,17 @@ export class Peers {
     this.#ends.nodeGone(node);
   }
 
+  /** The head gives it up. Answers how to end its connection; if it is still there it joins anew. */
+  drop(node: NodeId): (() => void) | undefined {
+    const link = this.#nodes.get(node);
+    this.#nodes.delete(node);
+    this.drainMs.delete(node);
+    this.#timers.clear(`node ${node}`);
+    if (link === undefined) return undefined;
+    this.#nodeOf.delete(link);
+    return () => link.close?.();
+  }
+
   subscribed(link: PeerLink, actor: number): void {
     const known = this.#subscriptions.get(link);
     if (known === undefined) this.#subscriptions.set(link, new Set([actor]));

@@ -4,6 +4,7 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, wr
 import { join } from 'node:path';
 import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
+import type { LivenessTimes } from '../control/index.ts';
 import { parseListen, readTls, type TlsPaths } from '../links/index.ts';
 import { readToken } from '../node/index.ts';
 import { EventLog, LogFolder, openObservatory, watchCluster } from '../observe/index.ts';
@@ -36,6 +37,7 @@ interface Written extends ProcessName {
 
 export interface HeadStart extends TlsPaths {
   awayMs?: number;
+  liveness?: LivenessTimes;
   metricsPort?: number;
   /** `host:port` for other hosts. */
   listen?: string | undefined;
@@ -88,6 +90,15 @@ async function lead(folder: string, self: ProcessName, options: HeadStart, giveU
     journal,
     ...(old ? { state } : {}),
     runs,
+    // Nobody runs on a node that was given up: its workers die with their agent.
+    fence({ pid, start, remote }) {
+      if (remote !== true && pid !== process.pid && runs(pid, start)) process.kill(pid, 'SIGKILL');
+    },
+    describe: ({ pid, remote }) =>
+      remote !== true && ['T', 't'].includes(os.processState(pid) ?? '')
+        ? `its agent (process ${pid}) is stopped: kill -CONT ${pid} continues it`
+        : undefined,
+    ...(options.liveness === undefined ? {} : { liveness: options.liveness }),
     ...(options.awayMs === undefined ? {} : { awayMs: options.awayMs }),
   });
   journal.onFailure = (error) => {

@@ -116,6 +116,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
   try {
     await way?.open();
     await connection.open();
+    agent.beat(place.head);
   } catch (cause) {
     connection.close();
     way?.close();

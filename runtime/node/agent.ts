@@ -22,6 +22,7 @@ import { encodeError } from '../wire/index.ts';
 import type { WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
 import { Guests } from './guests.ts';
+import type { HeadPlace } from './heartbeat.ts';
 import { HeldBundles } from './held-bundles.ts';
 import { asHosted, endOf, type HostedRecord, type WorkerInfo, type WorkerRecord } from './records.ts';
 import { WorkerNumbers } from './worker-numbers.ts';
@@ -116,6 +117,11 @@ export class Agent {
     });
     for (const hosted of this.#hosted.values()) this.#sayHealth(hosted);
     this.#directory.again();
+  }
+
+  /** From now on, for an agent in a process of its own: silence is noticed. */
+  beat(head: HeadPlace): void {
+    this.#workers.beat?.(head);
   }
 
   // --- what workers and the driver say

@@ -16,6 +16,7 @@ import {
 } from '../links/index.ts';
 import { connect, HEAD, type Transport } from '../wire/index.ts';
 import { readToken } from './cluster-folder.ts';
+import type { HeadPlace } from './heartbeat.ts';
 import { makeRunFolder } from './run-folder.ts';
 
 export interface PlaceOptions extends TlsPaths {
@@ -36,6 +37,8 @@ export interface ClusterPlace {
   readonly folder: string;
   readonly token: Buffer;
   connect(): Promise<Transport>;
+  /** The same for another thread. */
+  readonly head: HeadPlace;
   /** The way to other hosts, if the cluster has others. */
   way(store: StoreBirth | undefined, route: (worker: number, host: string, url: string | undefined) => Promise<Route>): HostWay | undefined;
   /** SINKFLEX_NO_HEAD, unless the cause says more. */
@@ -62,6 +65,7 @@ function placeElsewhere(options: PlaceOptions): ClusterPlace {
     folder,
     token,
     connect: () => connectHead(url, token, tls),
+    head: { url, tls },
     way: (store, route) => makeWay(options, folder, token, url, tls, store, route),
     noHead: (cause) => noHeadAt(`at ${url}`, `sinkflex head --listen ${url.replace(/^wss?:\/\//, '')}`, cause),
     close: () => rmSync(folder, { recursive: true, force: true }),
@@ -76,6 +80,7 @@ function placeHere(options: PlaceOptions): ClusterPlace {
     folder,
     token,
     connect: () => connect(folder, token, 0, HEAD),
+    head: { folder },
     way(store, route) {
       const door = doorOf(folder);
       if (door === undefined) return undefined;

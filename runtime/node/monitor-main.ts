@@ -109,6 +109,10 @@ function pace(): void {
 
 port.on('message', (message: ToMonitor) => {
   switch (message.t) {
+    case 'beat':
+      // Only nodes of a cluster need what it takes to reach the head.
+      void import('./heartbeat.ts').then(({ startHeartbeat }) => startHeartbeat(message.order));
+      return;
     case 'block':
       openBlock(message.block);
       return;

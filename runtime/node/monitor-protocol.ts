@@ -1,6 +1,7 @@
 // What the agent and its monitor thread tell each other.
 import type { SharedMemoryAddress } from '../../kernels/host.ts';
 import type { Health } from './carrier.ts';
+import type { HeartbeatOrder } from './heartbeat.ts';
 
 /** Bytes between the cells of two workers: a cache line, so that ticks of one do not slow the other. */
 export const CELL_BYTES = 64;
@@ -30,6 +31,8 @@ export interface WatchOrder {
 }
 
 export type ToMonitor =
+  /** Say to the head from now on that this node is there. */
+  | { t: 'beat'; order: HeartbeatOrder }
   | { t: 'block'; block: CellBlock }
   | { t: 'watch'; order: WatchOrder }
   | { t: 'limit'; id: number; unresponsiveMs: number }

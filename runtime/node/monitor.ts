@@ -2,11 +2,14 @@
 import { Worker } from 'node:worker_threads';
 import { os, SharedMemory } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
-import type { TickCell } from '../control/index.ts';
+import { LIVENESS, type TickCell } from '../control/index.ts';
 import { entryUrl, type Health, type WorkerEnd } from './carrier.ts';
+import type { HeartbeatOrder } from './heartbeat.ts';
 import { CELL_BYTES, CELLS, type CellBlock, type FromMonitor, type ToMonitor, verdictKind, type WatchOrder } from './monitor-protocol.ts';
 import { needsLoader } from './runtime-env.ts';
 
+/** How often the agent's own loop shows that it turns. */
+const TICK_MS = 100;
 /** Programs that end sooner than this never have a monitor. */
 const START_AFTER_MS = 300;
 const MIB = 2 ** 20;
@@ -45,6 +48,19 @@ export class Monitor {
   readonly #orders = new Map<number, WatchOrder>();
   readonly #events = new Map<number, WatchEvents>();
   #nextId = 0;
+  #heartbeat: HeartbeatOrder | undefined;
+  #ticking: NodeJS.Timeout | undefined;
+
+  /** From now on the head hears that this node is there. */
+  beat(to: Omit<HeartbeatOrder, 'pid' | 'processStart' | 'everyMs' | 'ticks'>): void {
+    const ticks = new SharedArrayBuffer(4);
+    const cell = new Int32Array(ticks);
+    this.#ticking = setInterval(() => Atomics.add(cell, 0, 1), TICK_MS).unref();
+    const processStart = os.processStartTime(process.pid) ?? '';
+    this.#heartbeat = { ...to, pid: process.pid, processStart, everyMs: LIVENESS.everyMs, ticks };
+    this.#say({ t: 'beat', order: this.#heartbeat });
+    this.#startLater(true);
+  }
 
   watch(isThread: boolean, limits: Limits, events: WatchEvents): Watch {
     const id = ++this.#nextId;
@@ -83,6 +99,7 @@ export class Monitor {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#start);
+    clearInterval(this.#ticking);
     await this.#thread?.terminate();
     for (const { memory } of this.#blocks.splice(0)) memory.release();
   }
@@ -132,6 +149,7 @@ export class Monitor {
       this.#thread = undefined;
       if (!this.#closed && ++this.#failures < 3) this.#startNow();
     });
+    if (this.#heartbeat !== undefined) this.#say({ t: 'beat', order: this.#heartbeat });
     for (const order of this.#orders.values()) this.#say({ t: 'watch', order });
   }
 }

@@ -54,6 +54,11 @@ export class WorkerPool {
     if (this.#wanted.process + this.#wanted.thread > 0) this.#refillLater(0);
   }
 
+  /** The head is to hear that this node is there. */
+  beat(to: Parameters<Monitor['beat']>[0]): void {
+    this.#monitor.beat(to);
+  }
+
   /** Throws if there is no such folder as the request's; everything else that goes wrong is reported as the worker's end. */
   acquire(request: WorkerRequest, events: CarrierEvents): PooledWorker {
     checkFolder(request.cwd);

@@ -9,6 +9,7 @@ import { stackFolder } from '../observe/stack-sample.ts';
 import { socketPath } from '../wire/index.ts';
 import type { AgentOptions } from './agent.ts';
 import type { Health, WorkerEnd } from './carrier.ts';
+import type { HeadPlace } from './heartbeat.ts';
 import { Janitor } from './janitor.ts';
 import { MemoryGroups } from './memory-limit.ts';
 import { WorkerPool } from './pool.ts';
@@ -30,7 +31,8 @@ export interface WorkersEvents {
 export type OnWorkerChange = (worker: WorkerInfo, end: WorkerEnd | undefined) => void;
 
 /** What an agent wants of whoever has its workers. */
-export type WorkersFace = Pick<Workers, 'get' | 'list' | 'onChange' | 'for' | 'ask' | 'reply' | 'drain' | 'close' | 'destroy'>;
+export type WorkersFace = Pick<Workers, 'get' | 'list' | 'onChange' | 'for' | 'ask' | 'reply' | 'drain' | 'close' | 'destroy'> &
+  Partial<Pick<Workers, 'beat'>>;
 
 export class Workers {
   readonly #options: AgentOptions;
@@ -55,6 +57,12 @@ export class Workers {
       warm: options.warmWorkers,
       folder: options.folder,
     });
+  }
+
+  /** From now on the head hears that this node is there. */
+  beat(head: HeadPlace): void {
+    const { token, node } = this.#options;
+    this.#pool.beat({ head, token, node });
   }
 
   get(worker: number): WorkerRecord | undefined {

@@ -76,7 +76,7 @@ const fields: { readonly [K in ListName]: Fields<Lists[K]> } = {
     channels: true,
     uptimeMs: true,
   },
-  nodes: { node: true, state: true, labels: 'any', total: 'any', free: 'any', actors: true, leases: true },
+  nodes: { node: true, state: true, labels: 'any', total: 'any', free: 'any', actors: true, leases: true, because: true },
   groups: {
     group: true,
     name: true,

@@ -88,6 +88,7 @@ const columns: { [K in Kind]: Column<Item<K>>[] } = {
           .map(([key, value]) => `${key}=${value}`)
           .join(' '),
     },
+    { title: 'why', cell: ({ because }) => because ?? '' },
   ],
   groups: [
     { title: 'group', cell: ({ name, group }) => name ?? group },

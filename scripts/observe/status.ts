@@ -54,6 +54,8 @@ export function statusText(status: StatusInfo, program: string): string {
     ...(Object.keys(status.groups).length === 0 ? [] : [['placement groups', counts(status.groups)]]),
   ];
   const lines = [table(rows)];
+  const suspects = status.nodes.flatMap(({ node, because }) => (because === undefined ? [] : [`  ${node}: ${because}`]));
+  if (suspects.length > 0) lines.push('', 'suspect nodes, where nothing is placed:', ...suspects);
   const { pending } = status;
   if (pending.total > 0) {
     const of = pending.items.length < pending.total ? `${pending.items.length} of ${thousands(pending.total)}` : String(pending.total);

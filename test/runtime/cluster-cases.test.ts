@@ -117,6 +117,28 @@ t.test('a restart goes to the end of the queue, and keeps its place there when t
   t.end();
 });
 
+t.test('nothing is placed on a suspect node; what runs there goes on, and who waits is served when it is heard again', (t) => {
+  const { apply, cluster } = clusterOf(up('a', { cpus: 4 }), up('b', { cpus: 1 }));
+  apply(spawn(1, { cpus: 1 }, { request: { strategy: { node: 'a', soft: false } } }));
+  t.same(kinds(apply({ type: 'node-suspect', node: 'a', because: 'it was last heard of 2.4 s ago' })), []);
+  t.match(cluster.node('a'), { state: 'suspect', because: 'it was last heard of 2.4 s ago', actors: 1 });
+  t.same(kinds(apply(spawn(2, { cpus: 1 }))), ['start b', 'announce']);
+  t.same(kinds(apply(spawn(3, { cpus: 1 }))), ['announce']);
+  t.match(cluster.explain({ actor: 3 }), {
+    feasible: true,
+    text: /1 of 2 nodes is busy \(b .*1 of 2 nodes is suspect \(a is suspect: it was last heard of 2.4 s ago\)/,
+  });
+  const group = { type: 'group-create', group: 'g', lifetime: 'owned', owner: 'driver/0' } as const;
+  t.same(kinds(apply({ ...group, bundles: [{ resources: { cpus: 1 } }], strategy: 'PACK' })), ['announce-group']);
+  t.same(kinds(apply({ type: 'node-trusted', node: 'a' })), ['start a', 'announce', 'prepare a', 'announce-group']);
+  t.equal(cluster.node('a')?.state, 'up');
+  // Its lease is over: as if it had died.
+  apply({ type: 'node-suspect', node: 'b', because: 'it is silent' });
+  t.same(kinds(apply({ type: 'node-down', node: 'b' })), ['announce']);
+  t.match(cluster.actor(2), { state: 'dead' });
+  t.end();
+});
+
 t.test('explain() names every node and what is short', (t) => {
   const { apply, cluster } = clusterOf(
     up('a', { cpus: 2 }, { zone: 'x' }),

@@ -19,6 +19,8 @@ const KINDS = [
   'node-back',
   'node-down',
   'node-drain',
+  'node-suspect',
+  'node-trusted',
   'spawn',
   'spawn',
   'spawn',
@@ -131,6 +133,14 @@ export class World {
       case 'node-drain': {
         const node = d(0, 2) === 0 ? one([...this.upNodes]) : undefined;
         return node === undefined ? undefined : { type: 'node-drain', node };
+      }
+      case 'node-suspect': {
+        const node = d(0, 2) === 0 ? one([...this.upNodes]) : undefined;
+        return node === undefined ? undefined : { type: 'node-suspect', node, because: 'it is silent' };
+      }
+      case 'node-trusted': {
+        const node = one([...this.upNodes]);
+        return node === undefined ? undefined : { type: 'node-trusted', node };
       }
       case 'spawn':
         return {
@@ -263,6 +273,7 @@ export class World {
         const now = this.running.get(effect.actor);
         const again = now?.node === effect.node && now.incarnation === effect.incarnation;
         if (now !== undefined && !again) throw new Error(`actor ${effect.actor} is started on ${effect.node} while it runs on ${now.node}`);
+        if (!again && this.cluster.suspect(effect.node) !== undefined) throw new Error(`${effect.node} is suspect`);
         this.running.set(effect.actor, { node: effect.node, incarnation: effect.incarnation });
         return;
       }

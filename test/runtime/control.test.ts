@@ -1,13 +1,76 @@
 // The life of an actor as a pure machine: whatever happens, in whatever order, these hold.
 import fc from 'fast-check';
 import t from 'tap';
-import { type ActorEffect, type ActorEvent, advance, born, type Life, type RestartPolicy } from '../../runtime/control/index.ts';
+import { type ActorEffect, type ActorEvent, advance, born, type Life, Liveness, type RestartPolicy } from '../../runtime/control/index.ts';
 
 const policy = fc.record<RestartPolicy>({
   maxRestarts: fc.integer({ min: 0, max: 4 }),
   windowMs: fc.integer({ min: 1, max: 200 }),
   backoffMs: fc.integer({ min: 0, max: 50 }),
   backoffMaxMs: fc.constant(300),
+});
+
+t.test('liveness: suspect and lost exactly when silent for longer than that, and never for the time in which nobody listened', (t) => {
+  const times = { everyMs: 500, suspectMs: 2000, leaseMs: 10_000 };
+  const step = fc.record({
+    node: fc.constantFrom('a', 'b', 'c'),
+    what: fc.constantFrom('heard', 'heard', 'silence', 'forget'),
+    ms: fc.nat(4000),
+  });
+  let suspects = 0;
+  let losses = 0;
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+      const liveness = new Liveness(times);
+      /** What it should know: when each was heard, and what was said of it. */
+      const heard = new Map<string, { at: number; suspect: boolean }>();
+      let now = 1000;
+      const until = (end: number): void => {
+        for (let due = liveness.due(); due !== undefined && due <= end; due = liveness.due()) {
+          now = due;
+          const verdicts = liveness.check(now);
+          const expected = [...heard]
+            .filter(([, { at, suspect }]) => now - at > (suspect ? times.leaseMs : times.suspectMs))
+            .map(([node]) => node);
+          const said = [...verdicts.suspect, ...verdicts.lost].map(({ node }) => node);
+          if (expected.length === 0 || JSON.stringify(said.sort()) !== JSON.stringify(expected.sort()))
+            throw new Error(`at ${now}: ${said.join()}, not ${expected.join()}`);
+          for (const { node } of verdicts.suspect) heard.get(node)!.suspect = true;
+          for (const { node } of verdicts.lost) heard.delete(node);
+          suspects += verdicts.suspect.length;
+          losses += verdicts.lost.length;
+        }
+        now = end;
+      };
+      for (const { node, what, ms } of steps) {
+        until(now + ms);
+        if (what === 'heard') {
+          if (liveness.heard(node, now) !== (heard.get(node)?.suspect ?? false)) throw new Error('back from suspicion');
+          heard.set(node, { at: now, suspect: false });
+        } else if (what === 'forget') {
+          liveness.forget(node);
+          heard.delete(node);
+        }
+      }
+    }),
+    { seed: 20261130, numRuns: 300, endOnFailure: true },
+  );
+  t.ok(suspects > 300 && losses > 50, `${suspects} suspects, ${losses} losses`);
+
+  // A head that was stopped for a minute itself: everybody has the time to be heard again.
+  const liveness = new Liveness(times);
+  liveness.heard('a', 0);
+  liveness.heard('b', 0);
+  liveness.due();
+  t.same(liveness.check(60_000), { suspect: [], lost: [] });
+  liveness.heard('a', 60_100);
+  t.ok(liveness.due()! <= 62_000);
+  t.match(liveness.check(liveness.due()!), { suspect: [{ node: 'b' }], lost: [] });
+  liveness.forget('a');
+  t.ok(liveness.due()! > 66_000, 'its lease');
+  t.match(liveness.check(liveness.due()!), { suspect: [], lost: [{ node: 'b' }] });
+  t.equal(liveness.due(), undefined);
+  t.end();
 });
 
 /** An event, its incarnation relative to the current one (0: current; others must be fenced), and the time until it. */

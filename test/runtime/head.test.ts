@@ -4,14 +4,17 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import {
   type ActorInfo,
+  explain,
   getActor,
   init,
   kill,
   listActors,
+  listEvents,
   listNodes,
   onActorChange,
   shutdown,
@@ -48,7 +51,8 @@ async function run(path: string, words: string[]): Promise<{ child: ChildProcess
   });
   return { child, said: JSON.parse(text) as Record<string, unknown> };
 }
-const startHead = () => run(small, ['head', folder]);
+const LEASE_MS = 5000;
+const startHead = () => run(small, ['head', folder, '-', String(LEASE_MS)]);
 const startAgent = (node: string) => run(small, ['agent', folder, node]);
 /** Through the command line, which takes longer to load. */
 const command = (...words: string[]) => run(program, [...words, '--json']);
@@ -88,6 +92,48 @@ t.test('the folder is for this user only', async (t) => {
   await t.rejects(startHead(), /process \d+ is the head of .* end it first/, 'one head at a time');
   await t.rejects(run(small, ['head', base]), /holds other things/, 'nobody else loses a folder');
   await t.rejects(run(small, ['agent', base]), /not the folder of a cluster/);
+});
+
+t.test('an agent that is stopped is suspect within 3 s; when its lease is over its actors live elsewhere, and nowhere else', async (t) => {
+  const { child } = await startAgent('s');
+  const stays = spawn(Placed, { name: 'stays', maxRestarts: 1, strategy: { node: 's', soft: true } });
+  const pid = await stays.pid();
+  const state = async (): Promise<string | undefined> => (await listNodes()).find(({ node }) => node === 's')?.state;
+  const becomes = async (wanted: string | undefined): Promise<number> => {
+    const began = performance.now();
+    while ((await state()) !== wanted && performance.now() - began < 20_000) await delay(20);
+    return performance.now() - began;
+  };
+  child.kill('SIGSTOP');
+  const noticed = await becomes('suspect');
+  t.ok(noticed < 3000, `noticed after ${noticed} ms`);
+  const waits = spawn(Placed, { name: 'waits', cpus: 1, strategy: { node: 's' } });
+  t.match(await explain(waits), {
+    state: 'pending',
+    text: new RegExp(`s is suspect: its agent \\(process ${child.pid}\\) is stopped: kill -CONT`),
+  });
+  t.match(
+    (await status()).nodes.find(({ node }) => node === 's'),
+    { state: 'suspect', because: /is stopped/ },
+  );
+  t.equal(await stays.pid(), pid, 'calls need no agent');
+  child.kill('SIGCONT');
+  t.ok((await becomes('up')) < 3000, 'it is heard again');
+  t.type(await waits.pid(), 'number', 'who waited for it is there');
+
+  child.kill('SIGSTOP');
+  const began = performance.now();
+  await seen(({ name, incarnation, state }) => name === 'stays' && incarnation === 2 && state === 'alive');
+  const moved = performance.now() - began;
+  t.ok(moved > LEASE_MS - 600 && moved < LEASE_MS + 2000, `elsewhere after ${moved} ms`);
+  t.same(await gone([pid, child.pid!], 1000), [], 'no actor lives twice');
+  t.not(await stays.pid(), pid);
+  t.equal(await state(), undefined);
+  t.same(
+    (await listEvents({ where: { what: 'node', name: 's' } })).items.map(({ change }) => change),
+    ['up', 'suspect', 'trusted', 'suspect', 'down'],
+  );
+  await kill(stays);
 });
 
 t.test('a head that is killed: calls go on, and the next one finds its actors', async (t) => {

@@ -1,0 +1,91 @@
+// Nodes that are silent while their connection stands: suspect soon, and given up when their lease is over. What would run twice is ended
+// first where the head can reach it.
+import { Liveness, type LivenessTimes, type NodeId, type ToHead } from '../control/index.ts';
+import type { Head } from './head.ts';
+import type { ProcessName } from './state.ts';
+
+/** An agent whose own loop does not turn for so long does nothing that the head tells it. Its workers go on, and so does its lease. */
+const BLOCKED_MS = 2000;
+
+export interface PulseOptions {
+  liveness?: LivenessTimes;
+  /** Ends an agent of this host that is given up, and with it its workers. */
+  fence?: (process: ProcessName) => void;
+  /** Why it is silent, if that can be seen from here. */
+  describe?: (process: ProcessName) => string | undefined;
+}
+
+export class Pulse {
+  readonly #head: Head;
+  readonly #options: PulseOptions;
+  readonly #liveness: Liveness;
+  #watching = false;
+
+  constructor(head: Head, options: PulseOptions) {
+    this.#head = head;
+    this.#options = options;
+    this.#liveness = new Liveness(options.liveness);
+  }
+
+  beat({ node, pid, processStart, blockedMs }: ToHead & { t: 'beat' }): void {
+    const { state, peers, clock } = this.#head;
+    const known = state.nodes.get(node);
+    if (known?.pid !== pid || known.start !== processStart || peers.nodeLink(node) === undefined) return;
+    this.#liveness.heard(node, clock.now());
+    const suspect = state.cluster.suspect(node) !== undefined;
+    if (blockedMs > BLOCKED_MS) {
+      if (!suspect) this.#suspect(node, `the event loop of its agent (process ${pid}) has not turned for ${seconds(blockedMs)}`);
+    } else if (suspect) this.#head.apply({ type: 'node-trusted', node });
+    this.#look();
+  }
+
+  /** Its connection has ended, or it has left: that is followed up elsewhere. */
+  forget(node: NodeId | undefined): void {
+    if (node !== undefined) this.#liveness.forget(node);
+  }
+
+  #suspect(node: NodeId, because: string): void {
+    this.#head.apply({ type: 'node-suspect', node, because });
+  }
+
+  #look(): void {
+    if (this.#watching) return;
+    const due = this.#liveness.due();
+    if (due === undefined) return;
+    this.#watching = true;
+    const { clock, timers } = this.#head;
+    timers.set(
+      'pulse',
+      Math.max(0, due - clock.now()),
+      () => {
+        this.#watching = false;
+        const { suspect, lost } = this.#liveness.check(clock.now());
+        for (const { node, silentMs } of suspect) this.#suspect(node, this.#why(node, silentMs));
+        for (const { node, silentMs } of lost) this.#lost(node, silentMs);
+        this.#look();
+      },
+      true,
+    );
+  }
+
+  #why(node: NodeId, silentMs: number): string {
+    const known = this.#head.state.nodes.get(node);
+    const seen = known === undefined ? undefined : this.#options.describe?.(known);
+    return seen ?? `its agent was last heard of ${seconds(silentMs)} ago`;
+  }
+
+  #lost(node: NodeId, silentMs: number): void {
+    const { state, peers } = this.#head;
+    if (state.cluster.node(node) === undefined) return;
+    const known = state.nodes.get(node);
+    process.stderr.write(`[sinkflex] node ${node} is given up: silent for ${seconds(silentMs)}\n`);
+    if (known !== undefined) this.#options.fence?.(known);
+    const hangUp = peers.drop(node);
+    this.#head.apply({ type: 'node-down', node });
+    hangUp?.();
+  }
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`;
+}
