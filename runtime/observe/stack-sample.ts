@@ -39,11 +39,12 @@ export function stackFolder(folder: string): string {
 }
 
 const MAX_FRAMES = 64;
-/** Timers of the runtime itself: whoever is caught there was idle. */
-const own = /\/runtime\/observe\/loop-lag\.[jt]s$/;
+/** The timer of the runtime itself (loop-lag.ts, or the file that it was joined into): whoever is caught there was idle. */
+const own = ({ function: name, url }: StackFrame): boolean =>
+  name === 'turnOfLoop' && /\/(?:runtime\/observe\/loop-lag\.[jt]s|dist\/joined\/worker\.js)$/.test(url);
 
 /** Here a method was called. */
-const called = /\/runtime\/(?:worker|wire)\/[^/]+$/;
+const called = /\/(?:runtime\/(?:worker|wire)\/[^/]+|dist\/joined\/(?:worker|stack)\.js)$/;
 
 interface CallFrame {
   functionName: string;
@@ -81,7 +82,7 @@ function sampleOf(callFrames: CallFrame[], urls: Map<string, string>): StackSamp
     column: (location.columnNumber ?? 0) + 1,
   }));
   const theirs = frames.filter(({ url }) => !url.startsWith('node:'));
-  const idle = theirs.length === 0 || theirs.every(({ url }) => own.test(url));
+  const idle = theirs.length === 0 || theirs.every(own);
   return idle ? { state: 'idle', frames: [] } : { state: 'running', frames };
 }
 
