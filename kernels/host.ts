@@ -16,6 +16,7 @@ export {
 export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError } from './errors.ts';
 export { didYouMean } from './nearest-name.ts';
 export { os, type ProcessStatus } from './os.ts';
+export { type Pin, type SegmentAddress, type SegmentOptions, type Version, VersionedSegment, type Writing } from './segment.ts';
 export {
   BlockPool,
   type BlockPoolStats,

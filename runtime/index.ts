@@ -2,6 +2,7 @@
 export * from './api/index.ts';
 export * from './collective.ts';
 export type { Cluster, ClusterEffect, ClusterEvent, Spawn as SpawnEvent } from './control/index.ts';
+export { type ReplicaOptions, type ReplicaStatus, SegmentReplica, SegmentSource, type VersionName } from './replication/index.ts';
 
 /**
  * The control plane as the state machine that it is, for simulations: events in, effects out. Loaded when asked for, since no worker needs it.

@@ -49,6 +49,7 @@ export const runtimeErrorCodes = {
   SINKFLEX_AUTHENTICATION_FAILED: 'The peer does not know the token of this run: it belongs to another run.',
   SINKFLEX_UNREACHABLE:
     'A host or a worker of another host cannot be reached: it is gone, or neither of the two listens where the other can go (--listen).',
+  SINKFLEX_REPLICA_BEHIND: 'The copy of a segment on another host did not follow in time: the message says what it waits for.',
   SINKFLEX_TLS_REQUIRED:
     'Off loopback everything is encrypted: make certificates with sinkflex certs, or bring your own, and use wss:// (or listen on 127.0.0.1).',
   SINKFLEX_PROTOCOL: 'The peer sent bytes that are not a frame of this protocol; the connection was closed.',

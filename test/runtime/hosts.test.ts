@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
-import { init, listNodes, put, shutdown, spawn } from '../../runtime/index.ts';
-import { Peer } from './fixtures/hosts.ts';
+import { init, kill, listNodes, put, SegmentReplica, SegmentSource, shutdown, spawn } from '../../runtime/index.ts';
+import { Peer, Reader, Writer } from './fixtures/hosts.ts';
 
-t.setTimeout(60_000);
+t.setTimeout(120_000);
 delete process.env.NODE_OPTIONS;
 const base = mkdtempSync(join(tmpdir(), 'sf-hosts-'));
 const folder = join(base, 'cluster');
@@ -72,4 +72,36 @@ t.test('order holds, and many calls at once', async (t) => {
     answers,
     Array.from({ length: 3000 }, (_, i) => i),
   );
+});
+
+t.test('a segment is followed on another host, version by version, and no reader sees part of one', async (t) => {
+  const slotBytes = 8 * 2 ** 20 + 4096;
+  const on = (node: string) => ({ strategy: { node } }) as const;
+  const writer = spawn(Writer, { args: [slotBytes], ...on('a') });
+  await writer.publish(1);
+  const source = spawn(SegmentSource, { args: [await writer.address()], maxConcurrency: 100, ...on('a') });
+  const replica = spawn(SegmentReplica, { args: [{ source }], maxConcurrency: 100, ...on('b') });
+  t.match(await replica.reached({ lineage: 0, version: 1 }, 10_000), { version: 1 });
+  const reader = spawn(Reader, { args: [await replica.address()], ...on('b') });
+  t.same(await reader.read(), { version: 1, first: 1, last: 1 });
+  const watched = reader.watch(12, true);
+  for (let version = 2; version <= 12; version++) {
+    await writer.publish(version);
+    if (version % 3 === 0) await replica.reached({ lineage: 0, version }, 10_000);
+  }
+  const { seen, torn } = await watched;
+  t.equal(torn, 0);
+  t.ok(seen.length >= 4 && seen.at(-1) === 12, `saw ${seen.join()}`);
+
+  const before = await replica.status();
+  await writer.publish(13, 4096);
+  await replica.reached({ lineage: 0, version: 13 }, 10_000);
+  const after = await replica.status();
+  t.equal(after.bytes - before.bytes, 4 * 2 ** 20, 'regions that stay are not sent');
+  t.same(await reader.read().then(({ first, last }) => [first, last]), [13, 12]);
+
+  const late = spawn(SegmentReplica, { args: [{ source }], maxConcurrency: 100, ...on('b') });
+  t.match(await late.reached({ lineage: 0, version: 13 }, 10_000), { version: 13 }, 'one that comes late catches up');
+  await t.rejects(late.reached({ lineage: 0, version: 14 }, 50).then(), { code: 'SINKFLEX_REPLICA_BEHIND' });
+  await Promise.all([kill(replica), kill(late), kill(source), kill(reader), kill(writer)]);
 });

@@ -1,0 +1,88 @@
+// The actor that gives versions of a segment to other hosts. It runs on the host of the segment; a replica is a segment as well, so that one
+// host may pass on to the next.
+import { type Pin, type SegmentAddress, VersionedSegment } from '../../kernels/host.ts';
+import { defineActor } from '../api/definition.ts';
+import { changedRegions, type RegionCodec } from './codec.ts';
+import { isNewer, regionsOf, sameVersion, type UpdateHeader, type UpdateRegion, type VersionName } from './update.ts';
+
+/** A pinned version, as long as somebody uses it. */
+class Kept {
+  readonly pin: Pin;
+  #users = 1;
+
+  constructor(pin: Pin) {
+    this.pin = pin;
+  }
+
+  use(): this {
+    this.#users++;
+    return this;
+  }
+
+  release(): void {
+    if (--this.#users === 0) this.pin.release();
+  }
+}
+
+export class SegmentSourceActor {
+  readonly #segment: VersionedSegment;
+  readonly #codec: RegionCodec = changedRegions;
+  /** The newest version that was given whole, kept so that changes against it can be told: one slot, and another while replicas differ. */
+  #last: Kept | undefined;
+
+  constructor(address: SegmentAddress) {
+    this.#segment = VersionedSegment.open(address);
+  }
+
+  /** What a replica must have. */
+  about(): { slotBytes: number } {
+    return { slotBytes: this.#segment.slotBytes };
+  }
+
+  /**
+   * The newest version as soon as it is newer than `have`: its header, then its regions. Ends without anything when none came within
+   * `timeoutMs`. `codec`: what the replica can apply.
+   */
+  async *after(have: VersionName | undefined, codec: string, timeoutMs: number): AsyncGenerator<UpdateHeader | UpdateRegion> {
+    if (!this.#hasNewer(have)) {
+      try {
+        await this.#segment.waitForVersion(have, { timeoutMs });
+      } catch (error) {
+        if ((error as { code?: unknown }).code === 'SINKFLEX_STORE_TIMEOUT') return;
+        throw error;
+      }
+    }
+    const next = new Kept(this.#segment.pin());
+    const base = codec === this.#codec.name && sameVersion(this.#last?.pin.version, have) ? this.#last?.use() : undefined;
+    try {
+      const { lineage, version } = next.pin.version;
+      yield {
+        lineage,
+        version,
+        slotBytes: this.#segment.slotBytes,
+        codec: this.#codec.name,
+        ...(base === undefined ? {} : { base: { lineage: base.pin.version.lineage, version: base.pin.version.version } }),
+      };
+      yield* regionsOf(next.pin.data, base?.pin.data, this.#codec);
+      if (isNewer(next.pin.version, this.#last?.pin.version)) {
+        this.#last?.release();
+        this.#last = next.use();
+      }
+    } finally {
+      base?.release();
+      next.release();
+    }
+  }
+
+  #hasNewer(have: VersionName | undefined): boolean {
+    const current = this.#segment.current();
+    return current !== undefined && isNewer(current, have);
+  }
+
+  stop(): void {
+    this.#last?.release();
+    this.#segment.close();
+  }
+}
+
+export const SegmentSource = defineActor(import.meta.url, 'SegmentSource', SegmentSourceActor);
