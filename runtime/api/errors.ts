@@ -73,7 +73,7 @@ export interface Death {
   lastStderr: string[];
   /** The error that ended it (unhandled rejection, exception, constructor), if known. */
   cause?: unknown;
-  /** Of a wanted end, why it was wanted: a clause. */
+  /** Of a wanted end, why it was wanted; of a final one, why nothing follows: a clause. */
   because?: string;
 }
 
@@ -84,7 +84,7 @@ function describeEnd(death: Death): string {
   if (death.reason === 'refused') return `was not spawned: ${(death.cause as Error | undefined)?.message ?? 'the head refused it'}`;
   if (death.reason === 'shutdown') return 'was ended by shutdown';
   const cause = death.cause instanceof Error ? `: ${death.cause.message}` : '';
-  if (death.reason === 'constructor') return `failed in its constructor${cause}`;
+  if (death.reason === 'constructor') return `failed in its constructor${cause}${because}`;
   const how = death.signal !== undefined ? `signal ${death.signal}` : `exit code ${death.exitCode ?? 'unknown'}`;
   const stderr = cause === '' && death.lastStderr.length > 0 ? `; last line on stderr: ${death.lastStderr.at(-1)}` : '';
   return `${death.outOfMemory === true ? 'ran out of memory' : 'died'} (${how})${cause}${stderr}`;
@@ -137,8 +137,8 @@ export class ActorDiedError extends SinkflexError {
 /** The actor will not come back: its constructor failed, or it died more often than its budget allows. */
 export class ActorFailedError extends SinkflexError {
   constructor(actor: string, death: Death, restarts: number, mayHaveRun = false) {
-    const spent =
-      restarts > 0 ? `; it was restarted ${restarts === 1 ? 'once' : `${restarts} times`} before, and maxRestarts allows no more` : '';
+    const times = restarts === 1 ? 'once' : `${restarts} times`;
+    const spent = restarts === 0 || death.because !== undefined ? '' : `; it was restarted ${times} before, and maxRestarts allows no more`;
     super('SINKFLEX_ACTOR_FAILED', `actor ${actor} ${describeEnd(death)}${spent}`, {
       cause: death.cause ?? new ActorDiedError(actor, death, false, true),
       details: {

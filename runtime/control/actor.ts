@@ -28,8 +28,8 @@ export interface Life {
 
 export type ActorEvent =
   | { type: 'started'; incarnation: number }
-  /** `preempted`: its host went away; that is not counted. */
-  | { type: 'died'; incarnation: number; preempted?: boolean }
+  /** `preempted`: its host went away; that is not counted. `hopeless`: the next incarnation would end in the same way. */
+  | { type: 'died'; incarnation: number; preempted?: boolean; hopeless?: boolean }
   | { type: 'backoff-elapsed'; incarnation: number }
   | { type: 'kill'; restart: boolean };
 
@@ -70,9 +70,10 @@ function dead(life: Life, failed: boolean): Step {
   return { life: { ...life, status: 'dead', failed, intent: undefined }, effects: [{ type: 'announce' }] };
 }
 
-function died(life: Life, now: number, preempted: boolean): Step {
+function died(life: Life, now: number, preempted: boolean, hopeless: boolean): Step {
   if (life.intent === 'kill') return dead(life, false);
   if (life.intent === 'restart') return again(life, now, false, 0);
+  if (hopeless) return dead(life, true);
   const { maxRestarts, windowMs, backoffMs, backoffMaxMs } = life.policy;
   // Without a budget nobody expects the actor to lose its state and come back, not even from a host that was drained.
   if (preempted && maxRestarts > 0) return again(life, now, false, 0);
@@ -104,6 +105,6 @@ export function advance(life: Life, event: ActorEvent, now: number): Step {
         ? { life: { ...life, status: 'starting' }, effects: [{ type: 'start', incarnation: life.incarnation }, { type: 'announce' }] }
         : nothing(life);
     case 'died':
-      return life.status === 'restarting' ? nothing(life) : died(life, now, event.preempted ?? false);
+      return life.status === 'restarting' ? nothing(life) : died(life, now, event.preempted ?? false, event.hopeless ?? false);
   }
 }

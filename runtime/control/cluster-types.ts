@@ -97,8 +97,8 @@ export interface Started {
 }
 
 /**
- * This incarnation is over, whatever ended it: wanted or not, also a constructor that threw. Constructor errors count like any death and
- * never end the actor early, even when they repeat: a service that is not up yet throws the same error each time, and waiting cures it.
+ * This incarnation is over, whatever ended it: wanted or not, also a constructor that threw. Constructor errors count like any death: a
+ * service that is not up yet throws the same error each time, and waiting cures it. Not so those that are `hopeless`.
  */
 export interface Died {
   type: 'died';
@@ -106,6 +106,8 @@ export interface Died {
   incarnation: number;
   /** Ended because its host is going away: not counted against the budget (an actor without one is still not restarted). */
   preempted?: boolean;
+  /** A mistake in the program, seen twice: no restart mends it, whatever is left of the budget. */
+  hopeless?: boolean;
 }
 
 export interface Kill {

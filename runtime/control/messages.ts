@@ -71,7 +71,7 @@ export interface DeathData {
   signal?: string;
   lastStderr: string[];
   cause?: ErrorData;
-  /** Of a wanted end, why it was wanted: a clause. */
+  /** Of a wanted end, why it was wanted; of a final one, why nothing follows: a clause. */
   because?: string;
 }
 

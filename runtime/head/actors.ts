@@ -3,6 +3,7 @@ import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo } from '../api/types.ts';
 import type { ActorSpec, DeathData, Died, Hosted, NodeId, PeerLink, ToHead } from '../control/index.ts';
 import type { Head } from './head.ts';
+import { isHopeless } from './hopeless.ts';
 import { noHead } from './questions.ts';
 import { type ActorRecord, deathOf, infoOf, placeOf, refusedPlace, unknownPlace } from './records.ts';
 
@@ -154,7 +155,10 @@ export class Actors {
     if (record === undefined || view === undefined || record.dead || view.incarnation !== incarnation || view.node !== node) return;
     const death: DeathData = deathOf(incarnation, end, view.state === 'stopping', this.#head.closing, view.because);
     record.seat = undefined;
-    this.#head.record({ r: 'event', at: this.#head.clock.now(), death, event: { type: 'died', actor, incarnation } });
+    const hopeless = isHopeless(record.death, death);
+    if (hopeless) death.because = 'the same mistake twice in a row, which no restart mends';
+    const event = { type: 'died', actor, incarnation, ...(hopeless ? { hopeless } : {}) } as const;
+    this.#head.record({ r: 'event', at: this.#head.clock.now(), death, event });
   }
 
   announce(actor: number, record: ActorRecord): void {

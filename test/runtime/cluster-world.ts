@@ -162,7 +162,7 @@ export class World {
         const incarnation = Math.max(1, actor.incarnation - (d(0, 6) === 0 ? 1 : 0));
         return kind === 'started'
           ? { type: kind, actor: actor.actor, incarnation }
-          : { type: kind, actor: actor.actor, incarnation, preempted: d(1, 4) === 0 };
+          : { type: kind, actor: actor.actor, incarnation, preempted: d(1, 4) === 0, hopeless: d(2, 12) === 0 };
       }
       case 'kill': {
         const actor = one(actors);

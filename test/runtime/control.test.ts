@@ -1,7 +1,19 @@
 // The life of an actor as a pure machine: whatever happens, in whatever order, these hold.
 import fc from 'fast-check';
 import t from 'tap';
-import { type ActorEffect, type ActorEvent, advance, born, type Life, Liveness, type RestartPolicy } from '../../runtime/control/index.ts';
+import { RuntimeFailure } from '../../runtime/api/errors.ts';
+import {
+  type ActorEffect,
+  type ActorEvent,
+  advance,
+  born,
+  type DeathData,
+  type Life,
+  Liveness,
+  type RestartPolicy,
+} from '../../runtime/control/index.ts';
+import { isHopeless } from '../../runtime/head/hopeless.ts';
+import { encodeError } from '../../runtime/wire/index.ts';
 
 const policy = fc.record<RestartPolicy>({
   maxRestarts: fc.integer({ min: 0, max: 4 }),
@@ -163,6 +175,37 @@ t.test('restarts that lie further back than the window no longer count', (t) => 
   }
   t.equal(life.status, 'starting');
   t.equal(life.restarts, 20);
+  t.end();
+});
+
+t.test('a mistake that was seen twice ends an actor at once; what may mend by itself does not', (t) => {
+  const policy = { maxRestarts: 9, windowMs: 60_000, backoffMs: 100, backoffMaxMs: 300 };
+  const first = born(policy).life;
+  t.match(advance(first, { type: 'died', incarnation: 1, hopeless: true }, 0).life, { status: 'dead', failed: true });
+  const restarting = advance(first, { type: 'kill', restart: true }, 0).life;
+  t.equal(advance(restarting, { type: 'died', incarnation: 1, hopeless: true }, 0).life.status, 'restarting', 'somebody asked for another');
+
+  const death = (incarnation: number, error: Error, reason: DeathData['reason'] = 'constructor'): DeathData => ({
+    incarnation,
+    reason,
+    lastStderr: [],
+    cause: encodeError(error),
+  });
+  const pair = (a: Error, b: Error): boolean => isHopeless(death(1, a), death(2, b));
+  t.equal(pair(new TypeError('x'), new TypeError('x')), true);
+  t.equal(pair(new TypeError('x'), new TypeError('y')), false);
+  t.equal(pair(new TypeError('x'), new ReferenceError('x')), false);
+  t.equal(pair(new Error('ECONNREFUSED'), new Error('ECONNREFUSED')), false, 'it may be up next time');
+  const fetchFailed = (): Error => new TypeError('fetch failed', { cause: new Error('ECONNREFUSED') });
+  t.equal(pair(fetchFailed(), fetchFailed()), false, 'what fetch() throws when nobody listens');
+  const missing = (): Error => Object.assign(new Error('Cannot find module'), { code: 'ERR_MODULE_NOT_FOUND' });
+  t.equal(pair(missing(), missing()), true);
+  const option = (): Error => new RuntimeFailure('SINKFLEX_BAD_OPTION', 'cwd is no folder');
+  t.equal(pair(option(), option()), true);
+  const again = new TypeError('x');
+  t.equal(isHopeless(undefined, death(1, again)), false);
+  t.equal(isHopeless(death(1, again), death(3, again)), false, 'not in a row');
+  t.equal(isHopeless(death(1, again, 'exit'), death(2, again)), false, 'it had lived');
   t.end();
 });
 

@@ -143,6 +143,20 @@ t.test('what an actor dies of is in the error: exit code, stderr, unhandled reje
     cause: { name: 'RangeError', message: 'every time' },
   });
   t.same(changes, ['restarting 2', 'starting 2', 'restarting 3', 'starting 3', 'dead 3']);
+
+  // A mistake in the program is the same next time: twice is enough, whatever the budget.
+  const mistaken = spawn(Broken, { args: ['x is not a function', true], maxRestarts: 100, restartBackoffMs: 1, name: 'mistaken' });
+  const waiting = mistaken.never().catch((e: unknown) => e);
+  t.match(await ready(mistaken).catch((e: unknown) => e), {
+    code: 'SINKFLEX_ACTOR_FAILED',
+    message: 'actor mistaken failed in its constructor: x is not a function (the same mistake twice in a row, which no restart mends)',
+    details: { restarts: 1, reason: 'constructor' },
+    cause: { name: 'TypeError', message: 'x is not a function' },
+  });
+  t.match(await waiting, { code: 'SINKFLEX_ACTOR_FAILED' });
+  // Nobody asked for restarts: the first is enough.
+  const once = await ready(spawn(Broken, { args: ['not up yet'], name: 'once' })).catch((e: unknown) => e);
+  t.match(once, { message: 'actor once failed in its constructor: not up yet', details: { restarts: 0 }, cause: { name: 'RangeError' } });
 });
 
 t.test(
