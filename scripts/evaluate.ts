@@ -7,7 +7,7 @@ import { type ConfigLayer, loadConfig, parseOverrides, RunFolder, type TrainingC
 import { isSinkflexError, SinkflexError } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
-import { resultLine } from './report.ts';
+import { alsoRows, resultLine } from './report.ts';
 import { stopSignal } from './stop-signal.ts';
 import { duration, interval, table } from './text.ts';
 
@@ -56,6 +56,8 @@ async function evaluate(target: string, words: readonly string[], o: EvaluateOpt
         ['held-out tasks', String(r.validation.tasks)],
         ['temperature', String(r.validation.temperature)],
         ...r.baselines.map((b) => [b.name, b.score.toFixed(3)]),
+        ...alsoRows(r),
+        ...Object.entries(r.labels),
         ['time', duration(r.seconds.validation)],
       ];
       process.stdout.write(`\n${table(rows, { indent: '  ' })}\n`);

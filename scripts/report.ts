@@ -16,6 +16,7 @@ export function finalTable(r: TrainingResult): string {
       .map((b) => [b.name, b.score.toFixed(3), `on ${tasks} tasks`]),
     ...(best ? [[`best fixed script (${best.name})`, best.score.toFixed(3), `on ${tasks} tasks`]] : []),
   ];
+  scores.push(...alsoRows(r));
   const rate = r.seconds.grpo > 0 ? r.tokens / r.seconds.grpo : 0;
   const facts: string[][] = [
     ['GRPO', `${r.steps} steps, ${thousands(r.trajectories)} trajectories, ${duration(r.seconds.grpo)}`],
@@ -30,6 +31,7 @@ export function finalTable(r: TrainingResult): string {
   return [
     '',
     `Held-out score: ${tasks} tasks, temperature ${temperature}, seed ${r.seed}, ${r.mode}`,
+    ...(labelLine(r) === '' ? [] : [`  ${labelLine(r)}`]),
     table(scores, { header: true, indent: '  ' }),
     '',
     table(facts, { indent: '  ' }),
@@ -38,6 +40,21 @@ export function finalTable(r: TrainingResult): string {
     table(nextSteps(r), { indent: '  ' }),
     '',
   ].join('\n');
+}
+
+/** Scores on other tasks, and what was counted beside the score. */
+export function alsoRows(r: TrainingResult): string[][] {
+  return [
+    ...r.also.map((a) => [a.name, a.score.mean.toFixed(3), `${bracket(a.score)}, ${a.tasks} tasks`]),
+    ...Object.entries(r.diagnostics).map(([name, value]) => [name.replaceAll('_', ' '), value.toFixed(3), 'an episode']),
+  ];
+}
+
+/** What the environment says of every score, one line. */
+export function labelLine(r: TrainingResult): string {
+  return Object.entries(r.labels)
+    .map(([name, value]) => `${name} ${value}`)
+    .join(', ');
 }
 
 /** Whole paths: npm runs its scripts in the folder of the package, wherever it was called. */

@@ -2,7 +2,7 @@
 import { code, codeBytes } from './code/index.ts';
 import { desk, deskTokenizer } from './desk/index.ts';
 import { register } from './registry.ts';
-import { refusesTask, ScriptedUser, tau2Entries } from './tau2/index.ts';
+import { refusesTask, retailGenerated, ScriptedUser, tau2Entries } from './tau2/index.ts';
 import { ModelUser, registerUserSimulator } from './user/index.ts';
 
 export { EnvironmentActor } from './actor.ts';
@@ -23,5 +23,6 @@ register(code);
 register(codeBytes);
 register(desk);
 for (const entry of tau2Entries) register(entry);
+register(retailGenerated);
 registerUserSimulator('llm', (options) => new ModelUser(options));
 registerUserSimulator('scripted', (options) => new ScriptedUser(options), { refuses: refusesTask });

@@ -114,6 +114,10 @@ export interface EnvironmentEntry {
   prepare?(options?: Record<string, unknown>): Promise<void>;
   /** Where the held-out tasks are a given set: validation seeds that stand for each of them once, in order. Drawn by seed otherwise. */
   validationSeeds?(options?: Record<string, unknown>): number[];
+  /** Other tasks that its policies are scored on at the end of a run, never trained on: validation seeds that stand for them, in order. */
+  alsoScored?(options?: Record<string, unknown>): { name: string; seeds: number[] }[];
+  /** What has to be said beside every score: version of the tasks, basis, user, what doing nothing scores. */
+  labels?(options?: Record<string, unknown>): Record<string, string>;
   /** Tokenizer, chat template and parser that were made for it; without one it takes those of the model's folder. */
   chat?: ChatFormat;
   /** A scripted expert that errs as a weak policy would; the material of the warm start. */

@@ -43,6 +43,13 @@ export interface Baseline {
   score: number;
 }
 
+/** Scores on tasks beside the held-out ones. */
+export interface AlsoScored {
+  name: string;
+  tasks: number;
+  score: Interval;
+}
+
 /** Fixed policies that say where the scale begins and ends. */
 const SCALE: ReadonlySet<string> = new Set(['do-nothing', 'expert']);
 
@@ -64,6 +71,12 @@ export interface TrainingResult {
   validation: { tasks: number; n: number; temperature: number };
   /** pass@k and pass^k of the last validation, where val.n is above 1. */
   passRates: { k: number; passAtK: Interval; passHatK: Interval }[];
+  /** Other tasks that the environment has its policies scored on, at the end. */
+  also: AlsoScored[];
+  /** Means of what the environment counted beside the score in the last validation: violations of its policy and the like. */
+  diagnostics: Record<string, number>;
+  /** What the environment says of every score: version of the tasks, basis, user, what doing nothing scores. */
+  labels: Record<string, string>;
   /** Fixed policies on the same held-out tasks, `do-nothing` and `expert` among them. */
   baselines: Baseline[];
   steps: number;

@@ -5,7 +5,7 @@
 import { cpSync, renameSync, rmSync } from 'node:fs';
 import type { WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, ready } from '../../runtime/index.ts';
-import { trainingTask } from '../environment/index.ts';
+import { entry, trainingTask } from '../environment/index.ts';
 import type { ReferenceActor } from '../reference/index.ts';
 import { rewardNames } from '../reward/index.ts';
 import { type CheckpointState, modelFolder } from '../trainer/index.ts';
@@ -18,9 +18,9 @@ import { initialiseWeights } from './model.ts';
 import { isTrainerLoss, PolicySteps, type StepReport } from './policy-steps.ts';
 import { RolloutPool } from './pool.ts';
 import { hasReference, referenceFolder } from './preflight.ts';
-import type { ProgressListener } from './progress.ts';
+import type { AlsoScored, ProgressListener } from './progress.ts';
 import type { Recorder, RecorderState } from './recorder.ts';
-import { policySchedule, usesReference } from './settings.ts';
+import { environmentOptions, policySchedule, usesReference } from './settings.ts';
 import type { Interval } from './statistics.ts';
 import { synchronousSteps } from './synchronous.ts';
 import { type Validation, validate } from './validation.ts';
@@ -51,6 +51,8 @@ export class Run {
   trained = 0;
   /** Of the last validation that this process made. */
   passRates: Validation['rates'] = [];
+  /** Of the last validation. */
+  diagnostics: Validation['diagnostics'] = {};
   tokens = 0;
   #ledger = new Ledger();
   #reference: ActorHandle<typeof ReferenceActor> | undefined;
@@ -164,10 +166,26 @@ export class Run {
     });
     this.seconds.validation += v.seconds;
     this.passRates = v.rates;
+    this.diagnostics = v.diagnostics;
     this.#signs.validation(v.interval.mean, (v.interval.high - v.interval.low) / 2);
     await recorder.validation(this.#step, v);
     progress({ kind: 'end', phase: 'validation', seconds: v.seconds, numbers: { val: v.interval.mean } });
     return v;
+  }
+
+  /** Scores on tasks that the environment names beside its held-out ones. */
+  async validateAlso(): Promise<AlsoScored[]> {
+    const { config, progress, signal } = this.#p;
+    const scored: AlsoScored[] = [];
+    for (const instead of entry(config.env.name).alsoScored?.(environmentOptions(config)) ?? []) {
+      const tasks = instead.seeds.length;
+      progress({ kind: 'begin', phase: 'validation', total: tasks, label: instead.name });
+      const v = await validate({ pool: this.#pool, config, tasks, instead, signal });
+      this.seconds.validation += v.seconds;
+      scored.push({ name: instead.name, tasks, score: v.interval });
+      progress({ kind: 'end', phase: 'validation', seconds: v.seconds, numbers: { val: v.interval.mean } });
+    }
+    return scored;
   }
 
   /** GRPO until the last step or the end of the time budget; a lost trainer is put back to its last checkpoint. */

@@ -19,6 +19,7 @@ export function batchMetrics(trajectories: readonly Trajectory[], o: { maxTokens
     }
   }
   return {
+    ...diagnosticMetrics('diagnostics', trajectories),
     ...spread('response_length', responses),
     'response_length/clip_ratio': share((t) => t.stopReason === 'length'),
     ...spread('prompt_length', prompts),
@@ -39,6 +40,23 @@ export function batchMetrics(trajectories: readonly Trajectory[], o: { maxTokens
       (o.components ?? []).flatMap((name) => (parts.has(name) ? [[`reward/${name}/mean`, mean(parts.get(name)!)]] : [])),
     ),
   };
+}
+
+/** Means of what the environment counted beside the score, over the episodes that have it. */
+export function diagnosticMeans(trajectories: readonly Trajectory[]): Record<string, number> {
+  const values = new Map<string, number[]>();
+  for (const t of trajectories) {
+    for (const [name, value] of Object.entries(t.diagnostics ?? {})) {
+      const list = values.get(name);
+      if (list) list.push(value);
+      else values.set(name, [value]);
+    }
+  }
+  return Object.fromEntries([...values].map(([name, list]) => [name, mean(list)]));
+}
+
+export function diagnosticMetrics(under: string, trajectories: readonly Trajectory[]): Metrics {
+  return Object.fromEntries(Object.entries(diagnosticMeans(trajectories)).map(([name, value]) => [`${under}/${name}/mean`, value]));
 }
 
 /** The rolling proxies of the score: share of solved episodes, and mean reward, over everything drawn. */

@@ -18,6 +18,7 @@ import { Recorder } from './recorder.ts';
 import { checkRoom } from './room.ts';
 import { Run } from './run.ts';
 import { RunFolder } from './run-folder.ts';
+import { environmentOptions } from './settings.ts';
 import { keepTokenizer, tokenizerFiles } from './tokenizer-files.ts';
 import { clipValidation } from './validation.ts';
 
@@ -100,7 +101,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     });
     const work = perform(run, config, cast, from, progress, began, ending.signal);
     work.catch(() => {});
-    const { before, after, baselines } = await Promise.race([work, aborted]);
+    const { before, after, also, baselines } = await Promise.race([work, aborted]);
     const restarts = listActors().reduce((n, a) => n + a.restarts, 0);
     const result: TrainingResult = {
       folder: folder.path,
@@ -110,6 +111,9 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
       after,
       validation: { tasks: config.data.val_size, n: config.val.n, temperature: config.val.temperature },
       passRates: run.passRates,
+      also,
+      diagnostics: run.diagnostics,
+      labels: entry(config.env.name).labels?.(environmentOptions(config)) ?? {},
       baselines,
       steps: run.step,
       parameters: countParameters(store),
@@ -145,7 +149,7 @@ async function perform(
   progress: ProgressListener,
   began: number,
   signal: AbortSignal,
-): Promise<Pick<TrainingResult, 'before' | 'after' | 'baselines'>> {
+): Promise<Pick<TrainingResult, 'before' | 'after' | 'also' | 'baselines'>> {
   await castReady(cast);
   progress({ kind: 'end', phase: 'start', seconds: (performance.now() - began) / 1000 });
   const baselines = scoreBaselines(config, signal);
@@ -158,7 +162,8 @@ async function perform(
   if (from) await run.makeUp();
   await run.learn();
   const after = (await run.validate('after', config.data.val_size)).interval;
-  return { before, after, baselines: await baselines };
+  const also = await run.validateAlso();
+  return { before, after, also, baselines: await baselines };
 }
 
 /** The checkpoint folder that `resume` names, or the newest one of the run folder that it names. */

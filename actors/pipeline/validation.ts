@@ -8,6 +8,7 @@ import type { TrainingConfig } from './config.ts';
 import type { RolloutPool } from './pool.ts';
 import { environmentOptions } from './settings.ts';
 import { type Interval, mean, passRates, scoreInterval } from './statistics.ts';
+import { diagnosticMeans, diagnosticMetrics } from './step-metrics.ts';
 
 export interface Validation {
   interval: Interval;
@@ -16,6 +17,8 @@ export interface Validation {
   /** Held-out tasks in order, `n` samples each. */
   trajectories: Trajectory[];
   seconds: number;
+  /** Means of what the environment counted beside the score. */
+  diagnostics: Record<string, number>;
   metrics: Record<string, number>;
 }
 
@@ -39,13 +42,16 @@ export async function validate(o: {
   pool: RolloutPool;
   config: TrainingConfig;
   tasks: number;
+  /** Seeds in place of the held-out ones, under a name of their own. */
+  instead?: { name: string; seeds: readonly number[] };
   signal: AbortSignal;
   onProgress?: (done: number) => void;
 }): Promise<Validation> {
   const { pool, config, signal } = o;
   const began = performance.now();
   const n = config.val.n;
-  const seedOf = heldOutSeeds(config);
+  const { instead } = o;
+  const seedOf = instead ? (index: number) => instead.seeds[index]! : heldOutSeeds(config);
   let done = 0;
   const parts: Promise<Trajectory[]>[] = [];
   for (let from = 0; from < o.tasks; from += chunk) {
@@ -63,7 +69,8 @@ export async function validate(o: {
   const groups: number[][] = Array.from({ length: o.tasks }, () => []);
   for (const t of trajectories) if (t.stopReason !== 'error' && Number.isFinite(t.reward)) groups[t.task]!.push(t.reward);
   const interval = scoreInterval(groups);
-  const source = `val-core/${config.env.name}/reward/mean@${n}`;
+  const core = `val-core/${instead ? instead.name.replace(/[^\w.-]+/g, '-') : config.env.name}`;
+  const source = `${core}/reward/mean@${n}`;
   const seconds = (performance.now() - began) / 1000;
   const rates = n > 1 ? passRates(groups, n) : [];
   return {
@@ -71,17 +78,19 @@ export async function validate(o: {
     rates,
     trajectories,
     seconds,
+    diagnostics: diagnosticMeans(trajectories),
     metrics: {
       [source]: interval.mean,
       [`${source}/low`]: interval.low,
       [`${source}/high`]: interval.high,
-      [`val-core/${config.env.name}/tasks`]: interval.n,
+      [`${core}/tasks`]: interval.n,
       ...Object.fromEntries(
         rates.flatMap(({ k, passAtK, passHatK }) => [
-          [`val-core/${config.env.name}/acc/pass@${k}`, passAtK.mean],
-          [`val-core/${config.env.name}/acc/pass^${k}`, passHatK.mean],
+          [`${core}/acc/pass@${k}`, passAtK.mean],
+          [`${core}/acc/pass^${k}`, passHatK.mean],
         ]),
       ),
+      ...diagnosticMetrics('val-aux/diagnostics', trajectories),
       'val-aux/num_turns/mean': mean(trajectories.map((t) => t.turns)),
       'timing_s/testing': seconds,
     },

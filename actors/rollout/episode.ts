@@ -64,6 +64,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
   let stopReason: StopReason = 'aborted';
   let reward = 0;
   let rewardParts: Record<string, number> = {};
+  let diagnostics: Record<string, number> = {};
   let turns = 0;
   let toolCalls = 0;
   let malformed = 0;
@@ -116,6 +117,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
         reward += step.reward;
         if (step.terminated || step.truncated || turns >= limits.maxTurns) {
           rewardParts = readParts(step.info.rewardParts);
+          diagnostics = readParts(step.info.diagnostics);
           stopReason = step.terminated ? 'stop' : 'turns';
           break;
         }
@@ -130,7 +132,20 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
   if (signal.aborted) stopReason = 'aborted';
   seconds.total = performance.now() - began;
   for (const k of ['total', 'generate', 'environment'] as const) seconds[k] /= 1000;
-  return { ...task, ...tokens.take(), lineage, reward, rewardParts, stopReason, turns, toolCalls, malformed, redone: 0, seconds };
+  return {
+    ...task,
+    ...tokens.take(),
+    lineage,
+    reward,
+    rewardParts,
+    diagnostics,
+    stopReason,
+    turns,
+    toolCalls,
+    malformed,
+    redone: 0,
+    seconds,
+  };
 }
 
 function readParts(parts: unknown): Record<string, number> {

@@ -31,6 +31,8 @@ export interface Trajectory {
   lineage: number;
   reward: number;
   rewardParts: Record<string, number>;
+  /** What the environment counted beside the score (policy violations and the like); no part of the reward. */
+  diagnostics?: Record<string, number>;
   stopReason: StopReason;
   /** Turns of the policy. */
   turns: number;

@@ -15,6 +15,9 @@ const result: TrainingResult = {
   after: { mean: 0.81, low: 0.769, high: 0.845, n: 400 },
   validation: { tasks: 400, n: 1, temperature: 1 },
   passRates: [],
+  also: [],
+  diagnostics: {},
+  labels: {},
   baselines: [
     { name: 'do-nothing', score: 0 },
     { name: 'expert', score: 1 },

@@ -1,11 +1,12 @@
 /** The domains as entries of the registry. */
 import { validationTask } from '../seeds.ts';
 import type { EnvironmentEntry } from '../types.ts';
+import { makeUser, SOLO } from '../user/index.ts';
 import { tau2Data } from './data.ts';
 import type { DomainName } from './domain.ts';
 import { Tau2Environment } from './environment.ts';
 import { readOptions } from './options.ts';
-import { doNothingScore, referenceScore } from './score.ts';
+import { basisText, doNothingRate, doNothingScore, referenceScore } from './score.ts';
 
 const SUMMARIES: Record<DomainName, string> = {
   retail: 'tau2-bench retail: 114 tasks of an online shop, 16 tools',
@@ -41,6 +42,22 @@ function entryOf(domain: DomainName): EnvironmentEntry {
         if (!seeds.has(id)) seeds.set(id, seed);
       }
       return ids.map((id) => seeds.get(id)!);
+    },
+    labels(options = {}) {
+      const o = readOptions(name, options);
+      const data = tau2Data(o.data, domain);
+      const { task, split } = Tau2Environment.taskOf(data, o, validationTask(0));
+      const user = makeUser(o.user, o.userOptions);
+      return {
+        benchmark: name,
+        'task version': data.version,
+        split,
+        'reward basis': basisText(task, o.judge !== undefined),
+        user: user?.kind ?? SOLO,
+        ...(domain === 'telecom' ? { policy: o.policy } : {}),
+        fixes: [...o.fixes].join(',') || 'none',
+        'doing nothing solves': doNothingRate(data, o.task === undefined ? Tau2Environment.tasksOf(data, o, split) : [o.task], o.fixes),
+      };
     },
     baselines: { 'do nothing': scored(doNothingScore), reference: scored(referenceScore) },
   };

@@ -7,6 +7,7 @@ import { malformedMessage } from '../tools/index.ts';
 import type { Action, Environment, Message, ResetOptions, ResetResult, StepResult, ToolSchema } from '../types.ts';
 import { type ExecutedCall, makeUser, SOLO, type UserSimulator, userRefuses } from '../user/index.ts';
 import { type DomainData, tau2Data } from './data.ts';
+import { diagnose, referenceFacts } from './diagnostics.ts';
 import type { DomainName } from './domain.ts';
 import { type Evaluation, evaluate, type Termination } from './evaluate.ts';
 import { userGuidelines } from './guidelines.ts';
@@ -88,6 +89,7 @@ class Episode {
   readonly #user: UserSimulator | undefined;
   readonly #protocol: Protocol<unknown>;
   readonly #counts = { turns: 0, toolCalls: 0, malformed: 0 };
+  readonly #calls: ExecutedCall[] = [];
 
   constructor(data: DomainData, task: Tau2Task, o: Tau2Options, seed: number, split: string) {
     this.#data = data;
@@ -110,7 +112,6 @@ class Episode {
 
   async start(): Promise<ResetResult> {
     const { domain } = this.#data;
-    const calls: ExecutedCall[] = [];
     const history = this.#task.initial_state?.message_history ?? [];
     await this.#user?.start({
       seed: this.#seed,
@@ -120,10 +121,10 @@ class Episode {
       guidelines: userGuidelines(this.#o.data, domain.user !== undefined),
       tools: domain.user?.schemas(this.#task.user_tools ?? undefined) ?? [],
       history: history.map((m) => ({ role: m.role, content: m.content ?? '' })),
-      calls,
+      calls: this.#calls,
       reference: () => referenceOf(this.#data, this.#task, this.#o.fixes),
     });
-    this.#protocol.watch = (call) => calls.push(call);
+    this.#protocol.watch = (call) => this.#calls.push(call);
     await this.#protocol.start();
     const observation: Message[] = [{ role: 'system', content: this.#system() }];
     if (!this.#user && history.length === 0) observation.push({ role: 'user', content: ticketOf(this.#task) });
@@ -174,6 +175,13 @@ class Episode {
       truncated: !terminated,
       info: {
         rewardParts: partsOf(evaluation),
+        diagnostics: diagnose({
+          calls: this.#calls,
+          messages: trajectory,
+          facts: referenceFacts(this.#data, this.#task, this.#o.fixes),
+          dialogue: this.#user !== undefined,
+          own: (tool) => this.#data.domain.agent.has(tool),
+        }),
         ...this.#labels(),
         task: this.#task.id,
         split: this.#split,

@@ -2,6 +2,7 @@
 
 export { callText, parseActionText } from './action-text.ts';
 export { type DomainData, tau2Data } from './data.ts';
+export { diagnose, type ReferenceFacts, referenceFacts } from './diagnostics.ts';
 export type { Domain, DomainName, Side } from './domain.ts';
 export { tau2Entries } from './entries.ts';
 export { Tau2Environment } from './environment.ts';
@@ -14,6 +15,7 @@ export {
   TERMINATIONS,
   type Termination,
 } from './evaluate.ts';
+export * from './generated/index.ts';
 export { type GymOptions, type GymStep, Tau2Gym } from './gym.ts';
 export { DONE, GREETING, Protocol, type ProtocolOptions, replyOf, STOP, type UserReply } from './protocol.ts';
 export { refusesTask, ScriptedUser } from './retail/user/scripted-user.ts';
