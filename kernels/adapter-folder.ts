@@ -3,9 +3,9 @@ import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { Checkpoint, readJson } from './checkpoint.ts';
 import { SinkflexError } from './errors.ts';
-import { addLowRank, baseTensorOf, readLora } from './lora.ts';
+import { mergeLora, readLora } from './lora.ts';
 import type { ModelConfig } from './model-config.ts';
-import { type LayoutTensor, tensorLayout } from './tensor-layout.ts';
+import { tensorLayout } from './tensor-layout.ts';
 
 export const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 const ADAPTER_CONFIG = 'adapter_config.json';
@@ -54,16 +54,13 @@ export function mergeAdapters(dir: string, config: ModelConfig, weight: (name: s
   const { tensors } = tensorLayout(config, lora);
   const checkpoint = Checkpoint.open(dir, tensors, ADAPTER_WEIGHTS);
   try {
-    const read = (t: LayoutTensor): Float32Array => {
+    const read = (name: string): Float32Array => {
+      const t = tensors.find((tensor) => tensor.name === name)!;
       const data = new Float32Array(t.count);
       checkpoint.read(t, data);
       return data;
     };
-    for (const a of tensors) {
-      if (!a.name.endsWith('.lora_A.weight')) continue;
-      const b = tensors.find(({ name }) => name === a.name.replace('.lora_A.', '.lora_B.'))!;
-      addLowRank(weight(baseTensorOf(a.name)), read(a), read(b), lora.r, lora.lora_alpha / lora.r);
-    }
+    mergeLora(config, lora, read, weight);
   } finally {
     checkpoint.close();
   }

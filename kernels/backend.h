@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SFX_BACKEND_VERSION 5
+#define SFX_BACKEND_VERSION 6
 
 typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
 
@@ -114,13 +114,23 @@ typedef struct {
   float bias_correction1, bias_correction2;  // 1 - beta^t
 } sfx_adamw_options;
 
+// LoRA of the experts, in PEFT's layout: the product of expert e gains scale * (x A_e^T) B_e^T with A_e = rows
+// e*rank .. of a[E*rank, in] and B_e = columns j*E + e (j < rank) of b[out, rank*E]. NULL pairs: that product has none.
+typedef struct {
+  int32_t rank;
+  float scale;
+  const float *gate_up_a, *gate_up_b, *down_a, *down_b;
+  float *dgate_up_a, *dgate_up_b, *ddown_a, *ddown_b;  // backward, += ; NULL: not wanted
+} sfx_moe_adapters;
+
 // What a packed pass works on, for questions about memory. tiles: blocks of 64 positions over all segments; rows:
 // tokens whose log-probability is asked for.
 typedef struct {
   int64_t n, segments, tiles, rows;
   int64_t h, I, V, heads, kv_heads, head_dim, experts;
   int32_t top_k, threads;
-  int32_t backward;  // 0: a forward only
+  int32_t backward;     // 0: a forward only
+  int32_t expert_rank;  // of sfx_moe_adapters; 0: none
 } sfx_pass_shape;
 
 typedef struct sfx_backend {
@@ -213,6 +223,18 @@ typedef struct sfx_backend {
                           const sfx_tensor* down, const sfx_tensor* down_bias, float limit, const void* saved,
                           sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up, sfx_tensor* dgate_up_bias,
                           sfx_tensor* ddown, sfx_tensor* ddown_bias);
+
+  // Both with adapters (NULL: as above). A frozen gate_up or down has no gradient: NULL.
+  int32_t (*moe_adapted_forward)(sfx_stream*, const sfx_tensor* x, const int32_t* index, const float* weight,
+                                 int32_t top_k, const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias,
+                                 const sfx_tensor* down, const sfx_tensor* down_bias, float limit, sfx_tensor* y,
+                                 void* saved, const sfx_moe_adapters*);
+  int32_t (*moe_adapted_backward)(sfx_stream*, const sfx_tensor* dy, const sfx_tensor* x, const int32_t* index,
+                                  const float* weight, int32_t top_k, const sfx_tensor* gate_up,
+                                  const sfx_tensor* gate_up_bias, const sfx_tensor* down, const sfx_tensor* down_bias,
+                                  float limit, const void* saved, sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up,
+                                  sfx_tensor* dgate_up_bias, sfx_tensor* ddown, sfx_tensor* ddown_bias,
+                                  const sfx_moe_adapters*);
 
   // Dense SwiGLU of llama and qwen: act[n,I] = silu(gate) * up;   backward: dgate, dup overwritten
   int32_t (*swiglu_forward)(sfx_stream*, const sfx_tensor* gate, const sfx_tensor* up, sfx_tensor* act);

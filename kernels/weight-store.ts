@@ -6,7 +6,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ADAPTER_WEIGHTS, adapterChain, mergeAdapters, readAdapterConfig } from './adapter-folder.ts';
 import { Checkpoint, readModelConfig } from './checkpoint.ts';
 import { callNative, SinkflexError } from './errors.ts';
-import { adapterConfigJson, addLowRank, baseTensorOf, type LoraConfig, parseLora } from './lora.ts';
+import { adapterConfigJson, type LoraConfig, mergeLora, parseLora } from './lora.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
 import { addon } from './native.ts';
 import { initialiseTensor } from './random-weights.ts';
@@ -131,7 +131,7 @@ export class WeightStore {
     checkSeed(seed);
     this.#write({ lineage, version: 0 }, (view) => {
       for (const [i, t] of this.layout.tensors.entries())
-        initialiseTensor(t.name, view(t), { seed, stream: i, config: this.config, rank: this.adapter?.config.r });
+        initialiseTensor(t.name, view(t), { seed, stream: i, config: this.config, rank: this.adapter && t.shape[0] });
     });
   }
 
@@ -150,7 +150,7 @@ export class WeightStore {
           initialiseTensor(
             t.name,
             data,
-            { seed, stream, config: this.config, rank: this.adapter?.config.r },
+            { seed, stream, config: this.config, rank: this.adapter && t.shape[0] },
             from,
             Math.min(t.count, from + INITIALISED_AT_ONCE),
           );
@@ -228,12 +228,15 @@ export class WeightStore {
     try {
       const image = under.data.slice(0, base.layout.totalBytes);
       const adapters = this.tensors(pin);
-      for (const [name, a] of adapters) {
-        if (!name.endsWith('.lora_A.weight')) continue;
-        const target = base.layout.tensors.find((t) => t.name === baseTensorOf(name))!;
-        const weight = new Float32Array(image.buffer, base.layout.dataStart + target.offset, target.count);
-        addLowRank(weight, a.data, adapters.get(name.replace('.lora_A.', '.lora_B.'))!.data, config.r, config.lora_alpha / config.r);
-      }
+      mergeLora(
+        this.config,
+        config,
+        (name) => adapters.get(name)!.data,
+        (name) => {
+          const target = base.layout.tensors.find((t) => t.name === name)!;
+          return new Float32Array(image.buffer, base.layout.dataStart + target.offset, target.count);
+        },
+      );
       mkdirSync(dir, { recursive: true });
       writeWhole(dir, 'model.safetensors', image);
       writeWhole(dir, 'config.json', new TextEncoder().encode(`${JSON.stringify(toHuggingFace(this.config), null, 2)}\n`));

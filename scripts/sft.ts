@@ -44,7 +44,7 @@ export function sftCommand(): Command {
     .option('--lora-alpha <number>', 'the adapters are scaled by alpha / rank', between(0, 1e6), 16)
     .option(
       '--target-modules <names...>',
-      'layers with adapters: all-linear, or some of q_proj k_proj v_proj o_proj gate_proj up_proj down_proj',
+      'layers with adapters: all-linear, experts, or some of q_proj k_proj v_proj o_proj gate_proj up_proj down_proj',
       ['all-linear'],
     )
     .option('--router-aux-loss-coef <number>', "weight of the router's load-balancing loss, for models with experts", between(0, 1e6), 0)

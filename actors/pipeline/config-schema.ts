@@ -125,7 +125,7 @@ export const TrainingConfig = z.strictObject({
       z.union([z.string(), z.array(z.string())]),
       'all-linear',
       '',
-      'layers with adapters: all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj (experts have none)',
+      'layers with adapters: all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; of experts: experts, or mlp.experts.gate_up_proj, mlp.experts.down_proj',
     ),
     enable_gradient_checkpointing: key(
       z.boolean(),

@@ -157,8 +157,13 @@ void PagedPass::mlp(int64_t layer, const LayerWeights& w, const sfx_tensor* norm
   CALL(linear_forward, normed, &w.router, optional(w.router_bias), 0, &logits);
   CALL(router_forward, &logits, top_k, expert_index_, expert_weight_);
   if (!experts_.empty()) record(layer);
-  CALL(moe_forward, normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
-       c.swiglu_limit, x, nullptr);
+  const sfx_moe_adapters adapters = expert_adapters(c, w, nullptr);
+  if (adapters.rank > 0)
+    CALL(moe_adapted_forward, normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down,
+         &w.down_bias, c.swiglu_limit, x, nullptr, &adapters);
+  else
+    CALL(moe_forward, normed, expert_index_, expert_weight_, top_k, &w.gate_up, &w.gate_up_bias, &w.down, &w.down_bias,
+         c.swiglu_limit, x, nullptr);
 }
 
 #undef CALL

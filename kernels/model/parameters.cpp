@@ -87,13 +87,22 @@ Parameters::Parameters(const Config& c, std::vector<TensorSpec> tensors, int64_t
                       m = p + "mlp.";
     const int64_t Q = c.query_width(), K = c.kv_width(), h = c.hidden, I = c.intermediate, r = c.lora_rank;
     std::vector<AdapterEntry> entries;
-    auto add = [&](Adapter LayerWeights::* member, const std::string& module, int64_t out, int64_t in) {
-      const int ia = find_optional(module + ".lora_A.weight", {r, in});
-      const int ib = find_optional(module + ".lora_B.weight", {out, r});
+    auto add_shaped = [&](Adapter LayerWeights::* member, const std::string& module, std::vector<int64_t> a_shape,
+                          std::vector<int64_t> b_shape) {
+      const int ia = find_optional(module + ".lora_A.weight", std::move(a_shape));
+      const int ib = find_optional(module + ".lora_B.weight", std::move(b_shape));
       if ((ia < 0) != (ib < 0)) throw Error("SINKFLEX_INTERNAL", "the adapter of " + module + " is half");
       if (ia < 0) return;
       entries.push_back({member, ia, ib});
       found += 2;
+    };
+    auto add = [&](Adapter LayerWeights::* member, const std::string& module, int64_t out, int64_t in) {
+      add_shaped(member, module, {r, in}, {out, r});
+    };
+    auto has = [&](const std::string& name, const std::vector<int64_t>& shape) {
+      for (const TensorSpec& t : tensors_)
+        if (t.name == name) return t.shape == shape;
+      return false;
     };
     using W = LayerWeights;
     add(&W::q_lora, a + "q_proj", Q, h);
@@ -104,10 +113,34 @@ Parameters::Parameters(const Config& c, std::vector<TensorSpec> tensors, int64_t
       add(&W::gate_lora, m + "gate_proj", I, h);
       add(&W::up_lora, m + "up_proj", I, h);
       add(&W::down_lora, m + "down_proj", h, I);
+    } else {
+      // PEFT wraps one parameter of the module after the other: with both adapted, the first is the inner one.
+      const std::string outer = m + "experts", inner = outer + ".base_layer";
+      const int64_t E = c.experts;
+      const std::vector<int64_t> up_a{E * r, h}, up_b{2 * I, r * E};
+      const bool both = has(inner + ".lora_A.weight", up_a);
+      if (both || (has(outer + ".lora_A.weight", up_a) && has(outer + ".lora_B.weight", up_b)))
+        add_shaped(&W::gate_up_lora, both ? inner : outer, up_a, up_b);
+      if (both || entries.empty() || entries.back().member != &W::gate_up_lora)
+        add_shaped(&W::down_lora, outer, {E * r, I}, {h, r * E});
     }
     adapters_.push_back(std::move(entries));
   }
   if (found != tensors_.size()) throw Error("SINKFLEX_INTERNAL", "an adapter belongs to no layer of the model");
+}
+
+sfx_moe_adapters expert_adapters(const Config& c, const LayerWeights& w, const LayerWeights* d) {
+  auto at = [](const sfx_tensor& t) { return static_cast<float*>(t.data); };
+  sfx_moe_adapters m{};
+  if (!w.gate_up_lora.a.data && !w.down_lora.a.data) return m;
+  m.rank = static_cast<int32_t>(c.lora_rank);
+  m.scale = c.lora_scale;
+  m.gate_up_a = at(w.gate_up_lora.a), m.gate_up_b = at(w.gate_up_lora.b);
+  m.down_a = at(w.down_lora.a), m.down_b = at(w.down_lora.b);
+  if (!d) return m;
+  m.dgate_up_a = at(d->gate_up_lora.a), m.dgate_up_b = at(d->gate_up_lora.b);
+  m.ddown_a = at(d->down_lora.a), m.ddown_b = at(d->down_lora.b);
+  return m;
 }
 
 int Parameters::find_optional(const std::string& name, std::vector<int64_t> shape) {

@@ -25,7 +25,7 @@ struct TensorSpec {
   }
 };
 
-// LoRA: a [rank, in], b [out, rank]. No data: the layer has none.
+// LoRA: a [rank, in], b [out, rank]; of experts a [E rank, in], b [out, rank E], see sfx_moe_adapters. No data: none.
 struct Adapter {
   sfx_tensor a, b;
 };
@@ -35,7 +35,11 @@ struct LayerWeights {
   sfx_tensor post_norm, router, router_bias, gate_up, gate_up_bias, down, down_bias;
   sfx_tensor gate, gate_bias, up, up_bias;  // of a dense layer, with down [h, I]
   Adapter q_lora, k_lora, v_lora, o_lora, gate_lora, up_lora, down_lora;
+  Adapter gate_up_lora;  // of experts, with down_lora
 };
+
+// The adapters of a layer's experts for the backend; `d`: their gradients, or null.
+sfx_moe_adapters expert_adapters(const Config& c, const LayerWeights& w, const LayerWeights* d);
 
 // Views over one base address. A tensor that the model lacks has data == nullptr.
 struct Weights {

@@ -2,7 +2,7 @@
 // dweight = sum_i dh_i act_i + sum_c dy_c b2_c; dact = weight dh; d(gate, up) through the clamped SwiGLU (0 outside the
 // clamp); dx += dgu W1^T over experts in ascending id; dW1 += x^T dgu, dW2 += (weight act)^T dy, db2 += weight dy, all
 // chained over tokens.
-#include "moe.h"
+#include "moe-adapter.h"
 #include "operators.h"
 
 namespace SFX_NS {
@@ -49,6 +49,16 @@ int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor*
                      const sfx_tensor* down, const sfx_tensor* down_bias, float limit, const void* saved,
                      sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up, sfx_tensor* dgate_up_bias, sfx_tensor* ddown,
                      sfx_tensor* ddown_bias) {
+  return moe_adapted_backward(stream, dy, x, index, weight, top_k, gate_up, gate_up_bias, down, down_bias, limit, saved,
+                              dx, dweight, dgate_up, dgate_up_bias, ddown, ddown_bias, nullptr);
+}
+
+int32_t moe_adapted_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor* x, const int32_t* index,
+                             const float* weight, int32_t top_k, const sfx_tensor* gate_up,
+                             const sfx_tensor* gate_up_bias, const sfx_tensor* down, const sfx_tensor* down_bias,
+                             float limit, const void* saved, sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up,
+                             sfx_tensor* dgate_up_bias, sfx_tensor* ddown, sfx_tensor* ddown_bias,
+                             const sfx_moe_adapters* lora) {
   SFX_CHECK_F32(dy, x, gate_up_bias, down_bias, dx, dgate_up, dgate_up_bias, ddown, ddown_bias);
   SFX_CHECK_WEIGHT(gate_up);
   SFX_CHECK_WEIGHT(down);
@@ -66,6 +76,7 @@ int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor*
   float *const dh = op.floats(r.pairs * I), *const act = op.floats(r.pairs * I),
                *const dgu = op.floats(r.pairs * 2 * I);
   float* const dy_bias = down_bias ? op.floats(r.pairs) : nullptr;
+  const ExpertAdapters adapters = expert_adapters(op, lora, r.pairs, experts, h, I, true);
   const PairRows rows = {gu, dh, act, dgu, weight, dweight};
   const auto bias_dot = [&](int64_t e, int64_t begin, int64_t end) {
     if (!down_bias) return;
@@ -91,9 +102,12 @@ int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor*
       gather_rows(x, r, top_k, p.begin, p.end, xs);
       gather_rows(dy, r, top_k, p.begin, p.end, dys);
       bias_dot(p.expert, p.begin, p.end);
-      multiply_here(through_down(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+      float* const pack = packs + thread * kProductScratch;
+      multiply_here(through_down(p.expert, p.begin, p.end), pack);
+      adapters.down.add_backward(p.expert, p.begin, p.end, dys + p.begin * h, dh + p.begin * I, pack);
       swiglu_backward(rows, r.order, p.begin, p.end, I, limit, dy_bias);
-      if (dx) multiply_here(through_up(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+      if (dx) multiply_here(through_up(p.expert, p.begin, p.end), pack);
+      adapters.up.add_backward(p.expert, p.begin, p.end, dgu + p.begin * 2 * I, dx ? dxs + p.begin * h : nullptr, pack);
     });
   } else {
     gather_rows(stream, x, r, top_k, xs);
@@ -101,10 +115,12 @@ int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor*
     for (int64_t e = 0; e < experts; e++) bias_dot(e, r.first[e], r.first[e + 1]);
     for (int64_t e = 0; e < experts; e++) products[e] = through_down(e, r.first[e], r.first[e + 1]);
     multiply(stream, products, experts);
+    adapters.down.add_backward(stream, r, dys, dh, products);
     parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I,
                     [&](int64_t begin, int64_t end) { swiglu_backward(rows, r.order, begin, end, I, limit, dy_bias); });
     for (int64_t e = 0; e < experts; e++) products[e] = through_up(e, r.first[e], r.first[e + 1]);
     if (dx) multiply(stream, products, experts);
+    adapters.up.add_backward(stream, r, dgu, dx ? dxs : nullptr, products);
   }
   if (dx)
     parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {
@@ -152,6 +168,8 @@ int32_t moe_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx_tensor*
                            nullptr};
   }
   multiply(stream, products, count);
+  adapters.up.add_gradients(stream, r, xs, dgu, adapters.turned, products);
+  adapters.down.add_gradients(stream, r, act, dys, adapters.turned, products);  // act: times the pair's weight
   for (int64_t e = 0; e < experts; e++) {
     const int64_t p = r.first[e], rows_e = r.first[e + 1] - p;
     if (dgate_up_bias)

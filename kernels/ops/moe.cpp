@@ -2,8 +2,7 @@
 // limit), up = clamp(up, +-limit); act = (up + 1) gate sigmoid(1.702 gate); y += sum over the chosen experts in
 // ascending id of weight (act W2 + b2), one fma chain a token. (token, choice) pairs are sorted by expert once, tokens
 // ascending inside, so that each expert is two dense products.
-#include "moe.h"
-
+#include "moe-adapter.h"
 #include "operators.h"
 
 namespace SFX_NS {
@@ -77,6 +76,14 @@ void swiglu(const float* gate_up, int64_t begin, int64_t end, int64_t I, float l
 int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* index, const float* weight, int32_t top_k,
                     const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,
                     const sfx_tensor* down_bias, float limit, sfx_tensor* y, void* saved) {
+  return moe_adapted_forward(stream, x, index, weight, top_k, gate_up, gate_up_bias, down, down_bias, limit, y, saved,
+                             nullptr);
+}
+
+int32_t moe_adapted_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* index, const float* weight,
+                            int32_t top_k, const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias,
+                            const sfx_tensor* down, const sfx_tensor* down_bias, float limit, sfx_tensor* y,
+                            void* saved, const sfx_moe_adapters* lora) {
   SFX_CHECK_F32(x, gate_up_bias, down_bias, y);
   SFX_CHECK_WEIGHT(gate_up);
   SFX_CHECK_WEIGHT(down);
@@ -91,6 +98,7 @@ int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* inde
   float* const xs = op.floats(r.pairs * h);
   float *const act = y ? op.floats(r.pairs * I) : nullptr, *const ys = y ? op.floats(r.pairs * h) : nullptr;
   float* const gu = saved ? static_cast<float*>(saved) : op.floats(r.pairs * 2 * I);
+  const ExpertAdapters adapters = expert_adapters(op, lora, r.pairs, experts, h, I, false);
   const auto up = [&](int64_t e, int64_t begin, int64_t end) {
     return expert_product(end - begin, xs + begin * h, gate_up, e, false, gu + begin * 2 * I, gate_up_bias);
   };
@@ -103,21 +111,26 @@ int32_t moe_forward(sfx_stream* stream, const sfx_tensor* x, const int32_t* inde
     parallel(stream, pieces.count, [&](int64_t i, int32_t thread) {
       const Piece& p = pieces.piece[i];
       gather_rows(x, r, top_k, p.begin, p.end, xs);
-      multiply_here(up(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+      float* const pack = packs + thread * kProductScratch;
+      multiply_here(up(p.expert, p.begin, p.end), pack);
+      adapters.up.add_forward(p.expert, p.begin, p.end, xs + p.begin * h, gu + p.begin * 2 * I, pack);
       if (!y) return;
       swiglu(gu, p.begin, p.end, I, limit, act);
-      multiply_here(back(p.expert, p.begin, p.end), packs + thread * kProductScratch);
+      multiply_here(back(p.expert, p.begin, p.end), pack);
+      adapters.down.add_forward(p.expert, p.begin, p.end, act + p.begin * I, ys + p.begin * h, pack);
     });
   } else {
     Product* const products = op.take<Product>(experts);
     gather_rows(stream, x, r, top_k, xs);
     for (int64_t e = 0; e < experts; e++) products[e] = up(e, r.first[e], r.first[e + 1]);
     multiply(stream, products, experts);
+    adapters.up.add_forward(stream, r, xs, gu, products);
     if (!y) return SFX_OK;
     parallel_ranges(stream, r.pairs, 1, (double)r.pairs * I / 2,
                     [&](int64_t begin, int64_t end) { swiglu(gu, begin, end, I, limit, act); });
     for (int64_t e = 0; e < experts; e++) products[e] = back(e, r.first[e], r.first[e + 1]);
     multiply(stream, products, experts);
+    adapters.down.add_forward(stream, r, act, ys, products);
   }
   if (!y) return SFX_OK;
   parallel_ranges(stream, n, 1, (double)r.pairs * h / 16, [&](int64_t begin, int64_t end) {

@@ -47,6 +47,16 @@ int32_t moe_backward(sfx_stream*, const sfx_tensor* dy, const sfx_tensor* x, con
                      int32_t top_k, const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,
                      const sfx_tensor* down_bias, float limit, const void* saved, sfx_tensor* dx, float* dweight,
                      sfx_tensor* dgate_up, sfx_tensor* dgate_up_bias, sfx_tensor* ddown, sfx_tensor* ddown_bias);
+int32_t moe_adapted_forward(sfx_stream*, const sfx_tensor* x, const int32_t* index, const float* weight, int32_t top_k,
+                            const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,
+                            const sfx_tensor* down_bias, float limit, sfx_tensor* y, void* saved,
+                            const sfx_moe_adapters*);
+int32_t moe_adapted_backward(sfx_stream*, const sfx_tensor* dy, const sfx_tensor* x, const int32_t* index,
+                             const float* weight, int32_t top_k, const sfx_tensor* gate_up,
+                             const sfx_tensor* gate_up_bias, const sfx_tensor* down, const sfx_tensor* down_bias,
+                             float limit, const void* saved, sfx_tensor* dx, float* dweight, sfx_tensor* dgate_up,
+                             sfx_tensor* dgate_up_bias, sfx_tensor* ddown, sfx_tensor* ddown_bias,
+                             const sfx_moe_adapters*);
 int32_t swiglu_forward(sfx_stream*, const sfx_tensor* gate, const sfx_tensor* up, sfx_tensor* act);
 int32_t swiglu_backward(sfx_stream*, const sfx_tensor* dact, const sfx_tensor* gate, const sfx_tensor* up,
                         sfx_tensor* dgate, sfx_tensor* dup);

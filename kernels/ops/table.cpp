@@ -78,6 +78,8 @@ static const sfx_backend table = {
     moe_saved_bytes,
     Guarded<moe_forward>::call,
     Guarded<moe_backward>::call,
+    Guarded<moe_adapted_forward>::call,
+    Guarded<moe_adapted_backward>::call,
     Guarded<swiglu_forward>::call,
     Guarded<swiglu_backward>::call,
     Guarded<linear_logprob_forward>::call,

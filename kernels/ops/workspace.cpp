@@ -28,8 +28,10 @@ int64_t experts_bytes(const sfx_pass_shape& s) {
   const int64_t pairs = s.n * s.top_k, sorted = pairs * 9 + s.n * 4 + s.experts * 512;
   const int64_t packs =
       most(s.threads, 1) * kProductScratch * kFloat + product_bytes(s);  // pieces, then whole products
-  if (!s.backward) return pairs * (2 * s.h + 3 * s.I) * kFloat + sorted + packs;
-  return pairs * (3 * s.h + 4 * s.I + 1) * kFloat + sorted + packs;
+  const int64_t low = 2 * pairs * s.expert_rank * (s.backward ? 2 : 1);
+  const int64_t turned = s.backward ? s.experts * s.expert_rank * most(s.h, 2 * s.I) : 0;
+  if (!s.backward) return (pairs * (2 * s.h + 3 * s.I) + low) * kFloat + sorted + packs;
+  return (pairs * (3 * s.h + 4 * s.I + 1) + low + turned) * kFloat + sorted + packs;
 }
 
 int64_t head_bytes(const sfx_pass_shape& s) {

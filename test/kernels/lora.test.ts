@@ -11,7 +11,12 @@ const batch = {
 };
 const dLogprobs = Float32Array.from(batch.ids, (_, i) => Math.sin(i + 1));
 const lora = { r: 3, lora_alpha: 7, target_modules: 'all-linear' };
-const models = { ...denseModels, gpt_oss: {} };
+const cases: [title: string, over: object, modules: string[]][] = [
+  ...Object.entries({ ...denseModels, gpt_oss: {} }).map(([title, over]): [string, object, string[]] => [title, over, ['all-linear']]),
+  ['gpt_oss and its experts', {}, ['all-linear', 'experts']],
+  ['the first product of the experts', { num_experts_per_tok: 1 }, ['mlp.experts.gate_up_proj']],
+  ['the second, with 2 I = h', { intermediate_size: 12, num_experts_per_tok: 3 }, ['mlp.experts.down_proj']],
+];
 
 async function change(store: WeightStore, version: number, edit: (name: string, data: Float32Array) => void): Promise<void> {
   const pin = store.pin();
@@ -31,10 +36,10 @@ const stir = (store: WeightStore, version: number): Promise<void> =>
 
 const bits = (x: Float32Array): string => Buffer.from(x.buffer, x.byteOffset, x.byteLength).toString('base64');
 
-for (const [title, over] of Object.entries(models)) {
+for (const [title, over, target_modules] of cases) {
   t.test(title, async (t) => {
     const base = createStore(over, 21);
-    const store = WeightStore.createAdapter(base, lora);
+    const store = WeightStore.createAdapter(base, { ...lora, target_modules });
     store.initialise(4);
     const plain = new Engine({ store: base });
     const engine = new Engine({ store, threads: 2 });
@@ -55,6 +60,17 @@ for (const [title, over] of Object.entries(models)) {
     await engine.forward(batch, { keep: true, checkpointing: true });
     await engine.backward({ dLogprobs });
     for (const [name, g] of engine.gradients()) t.equal(bits(g), bits(gradients.get(name)!), `checkpointed ${name}`);
+    const alone = new Engine({ store });
+    for (const [from, to] of [
+      [0, 1],
+      [1, 3],
+    ] as const) {
+      const [a, b] = [batch.cuSeqlens[from]!, batch.cuSeqlens[to]!];
+      await alone.forward({ ids: batch.ids.slice(a, b), cuSeqlens: batch.cuSeqlens.slice(from, to + 1).map((c) => c - a) }, { keep: true });
+      await alone.backward({ dLogprobs: dLogprobs.slice(a, b) });
+    }
+    for (const [name, g] of alone.gradients()) t.equal(bits(g), bits(gradients.get(name)!), `one thread, two passes: ${name}`);
+    await alone.dispose();
 
     let version = 1;
     const loss = async (): Promise<number> => (await engine.forward(batch)).logprobs.reduce((sum, lp, i) => sum + lp * dLogprobs[i]!, 0);

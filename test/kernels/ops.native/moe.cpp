@@ -104,6 +104,105 @@ void one(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k, float limit)
   differences(dbd, loss, got.data() + at, 2e-3, "ddown_bias", 60);
 }
 
+// The adapters: the forward equals that of merged weights, their gradients are those of the merged weights through
+// B and A (the operator without adapters, tested above), and neither depends on how rows are cut.
+void adapted(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k, int32_t rank, bool first, bool second) {
+  section("moe adapters n=" + std::to_string(n) + " E=" + std::to_string(E) + " r=" + std::to_string(rank));
+  Random r((uint64_t)(n * 3 + h + E));
+  const float scale = 0.7f, limit = 7;
+  const Floats x = r.normals(n * h), gu = r.normals(E * h * 2 * I, 1 / std::sqrt((double)h)),
+               gub = r.normals(E * 2 * I, 0.3), down = r.normals(E * I * h, 1 / std::sqrt((double)I)),
+               downb = r.normals(E * h, 0.3), dy = r.normals(n * h);
+  const Floats ua = r.normals(E * rank * h, 0.3), ub = r.normals(2 * I * rank * E, 0.3),
+               da = r.normals(E * rank * I, 0.3), db = r.normals(h * rank * E, 0.3);
+  Floats weight(n * top_k, 1.0f / top_k);
+  Ints index(n * top_k);
+  for (int64_t t = 0; t < n; t++)
+    for (int32_t j = 0; j < top_k; j++) index[t * top_k + j] = (int32_t)((t * t + j) % E);
+  // w [E, in, out] + scale sum_j b[o, j E + e] a[e rank + j, i]
+  const auto merged = [&](const Floats& w, const Floats& a, const Floats& b, int64_t in, int64_t out) {
+    Floats all = w;
+    for (int64_t e = 0; e < E; e++)
+      for (int64_t i = 0; i < in; i++)
+        for (int64_t o = 0; o < out; o++) {
+          double sum = 0;
+          for (int64_t j = 0; j < rank; j++) sum += (double)b[(o * rank + j) * E + e] * a[(e * rank + j) * in + i];
+          all[(e * in + i) * out + o] += (float)(scale * sum);
+        }
+    return all;
+  };
+  const Floats gu2 = first ? merged(gu, ua, ub, h, 2 * I) : gu, down2 = second ? merged(down, da, db, I, h) : down;
+  Doubles y(n * h), dx(n * h), dwt(n * top_k), dua(ua.size()), dub(ub.size()), dda(da.size()), ddb(db.size());
+  {
+    const Place place = places()[0];
+    const sfx_backend& b = *place.backend;
+    sfx_stream* s = b.stream_create(1);
+    Floats yf(n * h), dxf(n * h), dwf(n * top_k), dgu(gu.size()), dgub(gub.size()), ddown(down.size()),
+        ddownb(downb.size());
+    Floats saved(b.moe_saved_bytes(n, h, I, E, top_k) / 4);
+    sfx_tensor tx = tensor(x, {n, h}), tg = tensor(gu2, {E, h, 2 * I}), tgb = tensor(gub, {E, 2 * I}),
+               td = tensor(down2, {E, I, h}), tdb = tensor(downb, {E, h}), ty = tensor(yf, {n, h}),
+               tdy = tensor(dy, {n, h}), tdx = tensor(dxf, {n, h}), tdg = tensor(dgu, {E, h, 2 * I}),
+               tdgb = tensor(dgub, {E, 2 * I}), tdd = tensor(ddown, {E, I, h}), tddb = tensor(ddownb, {E, h});
+    ok(b.moe_forward(s, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, limit, &ty, saved.data()), b);
+    ok(b.moe_backward(s, &tdy, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, limit, saved.data(), &tdx,
+                      dwf.data(), &tdg, &tdgb, &tdd, &tddb),
+       b);
+    b.stream_destroy(s);
+    y = doubles(yf), dx = doubles(dxf), dwt = doubles(dwf);
+    const auto through = [&](const Floats& dw, const Floats& a, const Floats& bb, int64_t in, int64_t out, Doubles* ga,
+                             Doubles* gb) {
+      for (int64_t e = 0; e < E; e++)
+        for (int64_t i = 0; i < in; i++)
+          for (int64_t o = 0; o < out; o++)
+            for (int64_t j = 0; j < rank; j++) {
+              const double d = scale * (double)dw[(e * in + i) * out + o];
+              (*ga)[(e * rank + j) * in + i] += d * bb[(o * rank + j) * E + e];
+              (*gb)[(o * rank + j) * E + e] += d * a[(e * rank + j) * in + i];
+            }
+    };
+    if (first) through(dgu, ua, ub, h, 2 * I, &dua, &dub);
+    if (second) through(ddown, da, db, I, h, &dda, &ddb);
+  }
+  const Floats got = everywhere([&](const sfx_backend& b, sfx_stream* s) {
+    Floats yf(n * h), dxf(n * h), dwf = poison(n * top_k), gua(ua.size()), gub2(ub.size()), gda(da.size()),
+                                  gdb(db.size());
+    sfx_tensor tg = tensor(gu, {E, h, 2 * I}), tgb = tensor(gub, {E, 2 * I}), td = tensor(down, {E, I, h}),
+               tdb = tensor(downb, {E, h});
+    sfx_moe_adapters m = {};
+    m.rank = rank, m.scale = scale;
+    if (first) m.gate_up_a = ua.data(), m.gate_up_b = ub.data(), m.dgate_up_a = gua.data(), m.dgate_up_b = gub2.data();
+    if (second) m.down_a = da.data(), m.down_b = db.data(), m.ddown_a = gda.data(), m.ddown_b = gdb.data();
+    const auto pass = [&](int64_t from, int64_t rows) {
+      const auto rows_of = [&](const Floats& f, int64_t width) {
+        sfx_tensor t = tensor(const_cast<Floats&>(f), {rows, width});
+        t.data = const_cast<float*>(f.data()) + from * width;
+        return t;
+      };
+      Floats saved(b.moe_saved_bytes(rows, h, I, E, top_k) / 4 + 1);
+      sfx_tensor tx = rows_of(x, h), ty = rows_of(yf, h), tdy = rows_of(dy, h), tdx = rows_of(dxf, h);
+      const int32_t* const at = index.data() + from * top_k;
+      const float* const w = weight.data() + from * top_k;
+      ok(b.moe_adapted_forward(s, &tx, at, w, top_k, &tg, &tgb, &td, &tdb, limit, &ty, saved.data(), &m), b);
+      ok(b.moe_adapted_backward(s, &tdy, &tx, at, w, top_k, &tg, &tgb, &td, &tdb, limit, saved.data(), &tdx,
+                                dwf.data() + from * top_k, nullptr, nullptr, nullptr, nullptr, &m),
+         b);
+    };
+    pass(0, n);
+    const Floats whole = joined({&yf, &dxf, &dwf, &gua, &gub2, &gda, &gdb});
+    for (Floats* f : {&yf, &dxf, &gua, &gub2, &gda, &gdb}) std::fill(f->begin(), f->end(), 0.0f);
+    pass(0, n / 3), pass(n / 3, n - n / 3);
+    check(same_bits(whole, joined({&yf, &dxf, &dwf, &gua, &gub2, &gda, &gdb})), "depends on the split");
+    return whole;
+  });
+  size_t at = 0;
+  const auto next = [&](const Doubles& expected, const std::string& what) {
+    close(got, at, expected, 2e-5, what), at += expected.size();
+  };
+  next(y, "y"), next(dx, "dx"), next(dwt, "dweight");
+  next(dua, "dgate_up_a"), next(dub, "dgate_up_b"), next(dda, "ddown_a"), next(ddb, "ddown_b");
+}
+
 }  // namespace
 
 void test_moe() {
@@ -113,4 +212,8 @@ void test_moe() {
   one(30, 33, 5, 8, 3, 7);
   one(70, 64, 64, 6, 2, 7);
   one(3, 16, 8, 8, 1, 7);  // experts without tokens
+  adapted(40, 24, 20, 4, 2, 3, true, true);
+  adapted(3, 16, 8, 8, 1, 1, true, false);
+  adapted(900, 40, 33, 3, 2, 8, false, true);
+  adapted(1300, 48, 16, 5, 1, 16, true, true);  // pieces
 }
