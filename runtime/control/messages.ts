@@ -195,6 +195,8 @@ export interface WorkerBirth {
   agentPid: number;
   isolation: Isolation;
   maxInFlightBytes: number;
+  /** Until when its host may act; absent: as long as its agent lives. */
+  lease?: SharedMemoryAddress;
   /** Socket of the way to workers of other hosts; absent: there are none. */
   gateway?: string;
   /** There is no worker 0 to relay frames, as in a cluster with a head of its own: the number of channels is not bounded. */

@@ -68,10 +68,7 @@ export class Head {
     this.state = options.state ?? new HeadState(options.seed);
     if (this.#journal !== undefined) this.#journal.makeSnapshot = () => this.state.snapshot();
     this.peers = new Peers(this.state, options.runs ?? (() => true), this.timers, options.awayMs ?? AWAY_MS, {
-      nodeGone: (node) => {
-        this.routes.gone(`node ${node}`);
-        this.#event({ type: 'node-down', node });
-      },
+      nodeGone: (node) => this.#event({ type: 'node-down', node }),
       driverGone: (driver) => this.driverGone(driver),
     });
     this.#questions = new Questions(this);
@@ -233,9 +230,9 @@ export class Head {
     this.#event({ type: 'owner-gone', owner: `driver/${known.worker}` });
   }
 
-  /** The connection ended. */
-  disconnected(link: PeerLink): void {
-    this.#pulse.forget(this.peers.nodeOf(link));
+  /** The connection ended; `closed`: by the other end, without a word. */
+  disconnected(link: PeerLink, closed = false): void {
+    this.#pulse.disconnected(link, closed);
     this.actors.disconnected(link, this.peers.disconnected(link));
     this.#questions.disconnected(link);
   }
@@ -257,6 +254,7 @@ export class Head {
     for (const effect of effects) this.#perform(effect);
     if (record.r === 'event' && 'node' in record.event && record.event.type.startsWith('node-')) {
       const { type, node } = record.event;
+      if (type === 'node-down') this.#pulse.gone(node);
       this.#changed('node', node, type.slice('node-'.length), 'because' in record.event ? { because: record.event.because } : undefined);
     }
   }

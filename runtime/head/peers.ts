@@ -71,6 +71,10 @@ export class Peers {
     return undefined;
   }
 
+  isAttached(driver: string): boolean {
+    return [...this.#driverOf.values()].includes(driver);
+  }
+
   /** Asks a worker of a peer, or (-1) an agent itself. Rejects with SINKFLEX_NO_ANSWER. */
   query(link: PeerLink | undefined, worker: number, question: Question | AgentQuestion, timeoutMs: number): Promise<unknown> {
     if (link === undefined) return Promise.reject(new RuntimeFailure('SINKFLEX_NO_ANSWER', `nobody is connected who has worker ${worker}`));

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { LivenessTimes } from '../control/index.ts';
-import { parseListen, readTls, type TlsPaths } from '../links/index.ts';
+import { nobodyListens, parseListen, readTls, type TlsPaths } from '../links/index.ts';
 import { readToken } from '../node/index.ts';
 import { EventLog, LogFolder, openObservatory, watchCluster } from '../observe/index.ts';
 import { HEAD, type Listener, socketPath } from '../wire/index.ts';
@@ -94,6 +94,7 @@ async function lead(folder: string, self: ProcessName, options: HeadStart, giveU
     fence({ pid, start, remote }) {
       if (remote !== true && pid !== process.pid && runs(pid, start)) process.kill(pid, 'SIGKILL');
     },
+    probe: nobodyListens,
     describe: ({ pid, remote }) =>
       remote !== true && ['T', 't'].includes(os.processState(pid) ?? '')
         ? `its agent (process ${pid}) is stopped: kill -CONT ${pid} continues it`

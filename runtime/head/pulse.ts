@@ -1,6 +1,6 @@
 // Nodes that are silent while their connection stands: suspect soon, and given up when their lease is over. What would run twice is ended
 // first where the head can reach it.
-import { Liveness, type LivenessTimes, type NodeId, type ToHead } from '../control/index.ts';
+import { Liveness, type LivenessTimes, type NodeId, type PeerLink, type ToHead } from '../control/index.ts';
 import type { Head } from './head.ts';
 import type { ProcessName } from './state.ts';
 
@@ -11,6 +11,8 @@ export interface PulseOptions {
   liveness?: LivenessTimes;
   /** Ends an agent of this host that is given up, and with it its workers. */
   fence?: (process: ProcessName) => void;
+  /** Whether nobody listens there any more; false also where that cannot be told. */
+  probe?: (url: string) => Promise<boolean>;
   /** Why it is silent, if that can be seen from here. */
   describe?: (process: ProcessName) => string | undefined;
 }
@@ -28,9 +30,14 @@ export class Pulse {
   }
 
   beat({ node, pid, processStart, blockedMs }: ToHead & { t: 'beat' }): void {
-    const { state, peers, clock } = this.#head;
+    const { state, peers, clock, timers } = this.#head;
     const known = state.nodes.get(node);
-    if (known?.pid !== pid || known.start !== processStart || peers.nodeLink(node) === undefined) return;
+    if (known?.pid !== pid || known.start !== processStart) return;
+    if (peers.nodeLink(node) === undefined) {
+      // Of this host it is known whether the process lives. Another host acts as long as its signs of life are answered.
+      if (known.remote !== true) return;
+      timers.clear(`node ${node}`);
+    }
     this.#liveness.heard(node, clock.now());
     const suspect = state.cluster.suspect(node) !== undefined;
     if (blockedMs > BLOCKED_MS) {
@@ -39,9 +46,30 @@ export class Pulse {
     this.#look();
   }
 
-  /** Its connection has ended, or it has left: that is followed up elsewhere. */
-  forget(node: NodeId | undefined): void {
-    if (node !== undefined) this.#liveness.forget(node);
+  /** A connection has ended. Processes of this host are followed up elsewhere; of another one the signs of life count, and the end itself. */
+  disconnected(link: PeerLink, closed: boolean): void {
+    const { peers, routes } = this.#head;
+    const node = peers.nodeOf(link);
+    if (link.remote !== true) {
+      if (node !== undefined) this.#liveness.forget(node);
+      return;
+    }
+    const url = routes.urlOf(link);
+    const driver = peers.driverOf(link);
+    const { probe } = this.#options;
+    if (!closed || url === undefined || probe === undefined) return;
+    // Its kernel has closed the connection, so it can be reached; if it says that nobody listens there, the process is gone.
+    void probe(url).then((gone) => {
+      if (!gone) return;
+      if (node !== undefined && peers.nodeLink(node) === undefined) this.#giveUp(node, 'its agent has ended');
+      if (driver !== undefined && !peers.isAttached(driver)) this.#head.driverGone(driver);
+    });
+  }
+
+  /** The node is no more. */
+  gone(node: NodeId): void {
+    this.#head.routes.gone(`node ${node}`);
+    this.#liveness.forget(node);
   }
 
   #suspect(node: NodeId, because: string): void {
@@ -61,7 +89,7 @@ export class Pulse {
         this.#watching = false;
         const { suspect, lost } = this.#liveness.check(clock.now());
         for (const { node, silentMs } of suspect) this.#suspect(node, this.#why(node, silentMs));
-        for (const { node, silentMs } of lost) this.#lost(node, silentMs);
+        for (const { node, silentMs } of lost) this.#giveUp(node, `silent for ${seconds(silentMs)}`);
         this.#look();
       },
       true,
@@ -74,11 +102,11 @@ export class Pulse {
     return seen ?? `its agent was last heard of ${seconds(silentMs)} ago`;
   }
 
-  #lost(node: NodeId, silentMs: number): void {
+  #giveUp(node: NodeId, why: string): void {
     const { state, peers } = this.#head;
     if (state.cluster.node(node) === undefined) return;
     const known = state.nodes.get(node);
-    process.stderr.write(`[sinkflex] node ${node} is given up: silent for ${seconds(silentMs)}\n`);
+    process.stderr.write(`[sinkflex] node ${node} is given up: ${why}\n`);
     if (known !== undefined) this.#options.fence?.(known);
     const hangUp = peers.drop(node);
     this.#head.apply({ type: 'node-down', node });

@@ -21,6 +21,11 @@ export class PipeTransport implements Transport {
     return chunks.length > 1 || this.#pipe.buffered === 0;
   }
 
+  /** The other end has answered what was sent at that performance.now(). */
+  onAnswered(callback: (sentAt: number) => void): void {
+    this.#pipe.onAnswered = callback;
+  }
+
   open(onData: (chunk: Buffer) => void, onClose: () => void): void {
     this.#pipe.open(onData, (how) => {
       this.end = how;

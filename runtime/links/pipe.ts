@@ -33,6 +33,8 @@ export interface Pipe {
   first(onMessage: (data: Buffer) => void, onClose: () => void): void;
   /** Begins to deliver. */
   open(onMessage: (data: Buffer) => void, onClose: (how: PipeEnd) => void): void;
+  /** The peer has answered what was sent at that performance.now(). */
+  onAnswered: ((sentAt: number) => void) | undefined;
   /** Ends it after what was sent; the peer learns that it was meant. */
   close(): void;
   /** Ends it now. */
@@ -44,6 +46,7 @@ const BYE = 1000;
 export class WebSocketPipe implements Pipe {
   readonly #socket: WebSocket;
   #early: Buffer[] | undefined = [];
+  onAnswered: ((sentAt: number) => void) | undefined = undefined;
   #onMessage: ((data: Buffer) => void) | undefined;
   #onClose: ((how: PipeEnd) => void) | undefined;
   #end: PipeEnd | undefined;
@@ -65,7 +68,10 @@ export class WebSocketPipe implements Pipe {
       else this.#early?.push(data);
     });
     socket.on('ping', heard);
-    socket.on('pong', heard);
+    socket.on('pong', (data: Buffer) => {
+      heard();
+      if (data.length === 8) this.onAnswered?.(data.readDoubleLE(0));
+    });
     socket.on('error', (error: Error & { code?: string }) => {
       this.#end ??= error.code?.startsWith('WS_ERR') ? 'protocol' : 'reset';
       socket.terminate();
@@ -76,6 +82,7 @@ export class WebSocketPipe implements Pipe {
     socket.once('close', (code) => this.#closed(code === BYE ? 'bye' : (this.#end ?? 'reset')));
     this.#timer = setInterval(() => this.#look(), PING_MS);
     this.#timer.unref();
+    setImmediate(() => this.#ping());
   }
 
   get buffered(): number {
@@ -92,7 +99,14 @@ export class WebSocketPipe implements Pipe {
     if (now - this.#lookedAt > 2 * PING_MS) this.#heardAt = Math.max(this.#heardAt, now - PING_MS);
     this.#lookedAt = now;
     if (now - this.#heardAt > SILENT_MS) this.destroy('silent');
-    else if (now - this.#heardAt > PING_MS / 2 && this.#socket.readyState === 1) this.#socket.ping();
+    else this.#ping();
+  }
+
+  #ping(): void {
+    if (this.#ended || this.#socket.readyState !== 1) return;
+    const sentAt = Buffer.allocUnsafe(8);
+    sentAt.writeDoubleLE(performance.now(), 0);
+    this.#socket.ping(sentAt);
   }
 
   send(data: Buffer, sent?: () => void): void {

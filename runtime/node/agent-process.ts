@@ -4,14 +4,17 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { nanoid } from 'nanoid';
+import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { FromHead } from '../control/index.ts';
+import { isClusterUrl } from '../links/index.ts';
 import { defaultStoreBytes, makeHostStore } from '../objects/index.ts';
 import { LogFolder } from '../observe/logs.ts';
 import { Agent } from './agent.ts';
 import { nodeCapacity } from './capacity.ts';
 import { openPlace, type PlaceOptions } from './cluster-place.ts';
 import { HeadConnection } from './head-connection.ts';
+import { HOST_LEASE_MS, LeaseCell } from './lease-cell.ts';
 import { RouteAsker } from './route-asker.ts';
 
 /** A head that is away for longer will not come back: the node ends. */
@@ -61,7 +64,9 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     closing ??= (async () => {
       await agent.close().catch((error) => process.stderr.write(`[sinkflex] ${(error as Error).message}\n`));
       connection.close();
+      stopWatching?.();
       way?.close();
+      lease?.release();
       logs.close();
       store.close();
       rmSync(ownFolder, { recursive: true, force: true });
@@ -87,6 +92,9 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
   });
   const asker = new RouteAsker((message, from) => agent.receive(message, from));
   const way = place.way(store.birth, (worker, host, url) => asker.route(worker, host, url));
+  // The head cannot reach what runs on another host: that ends by itself before it is placed elsewhere.
+  const lease = isClusterUrl(options.address) ? LeaseCell.create() : undefined;
+  const stopWatching = lease === undefined ? undefined : watchLease(lease, (error) => agent.fence(error));
   const agent: Agent = new Agent(
     {
       node,
@@ -99,6 +107,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       maxInFlightBytes: options.maxInFlightBytes ?? 2 ** 30,
       store: store.birth,
       ...(way === undefined ? {} : { way }),
+      ...(lease === undefined ? {} : { lease: lease.address }),
       warmWorkers: {},
       timeline: options.timeline === true,
       onOutput(line) {
@@ -119,11 +128,31 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     agent.beat(place.head);
   } catch (cause) {
     connection.close();
+    stopWatching?.();
     way?.close();
+    lease?.release();
     store.close();
     rmSync(ownFolder, { recursive: true, force: true });
     place.close();
     throw place.noHead(cause);
   }
   return { node, agent, ended, drain };
+}
+
+const LOOK_MS = 250;
+
+/** Calls back when the host may not act any more, each time that this comes about. Answers how to end that. */
+function watchLease(lease: LeaseCell, fence: (why: RuntimeFailure) => void): () => void {
+  let over = false;
+  const timer = setInterval(() => {
+    if (lease.leftMs() > 0) over = false;
+    else if (!over) {
+      over = true;
+      process.stderr.write(`[sinkflex] this host was cut off from the head for ${HOST_LEASE_MS / 1000} s: what runs here ends\n`);
+      fence(
+        new RuntimeFailure('SINKFLEX_UNREACHABLE', `its host was cut off from the head for ${HOST_LEASE_MS / 1000} s and stopped acting`),
+      );
+    }
+  }, LOOK_MS);
+  return () => clearInterval(timer);
 }

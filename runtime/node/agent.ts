@@ -1,6 +1,6 @@
 // The agent of one node: starts, watches and ends what the head wants there, and reports. Never on the path of a call, never runs user
 // code, decides nothing.
-import { os } from '../../kernels/host.ts';
+import { os, type SharedMemoryAddress } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import {
@@ -40,6 +40,8 @@ export interface AgentOptions {
   folder: string;
   /** To the workers of other hosts, if there are others. */
   way?: Pick<HostWay, 'socket' | 'info' | 'heard'>;
+  /** Until when this host may act; absent: as long as this process lives. */
+  lease?: SharedMemoryAddress;
   /** What is removed when this process was killed; default `folder`. Given by agents that have joined a head of its own. */
   ownFolder?: string;
   token: Buffer;
@@ -367,6 +369,13 @@ export class Agent {
     this.#closed = true;
     this.#closing ??= this.#workers.close();
     return this.#closing;
+  }
+
+  /** Nothing that runs here may act any more. What the head gives it later may. */
+  fence(why: Error): void {
+    const error = encodeError(why);
+    for (const { worker } of this.#hosted.values()) worker.fatal ??= { t: 'fatal', error };
+    this.#workers.destroy(true);
   }
 
   /** At the exit of the process: no time for anything else. */

@@ -1,8 +1,11 @@
 // The sign of life of a node: from the agent's monitor thread, over a connection of its own, so that neither a busy loop nor a long queue of
 // messages holds it up. A process that is stopped or gone gives none.
+
+import type { SharedMemoryAddress } from '../../kernels/host.ts';
 import type { ToHead } from '../control/index.ts';
 import type { TlsFiles } from '../links/index.ts';
 import { Channel, connect, HEAD } from '../wire/index.ts';
+import { LeaseCell } from './lease-cell.ts';
 
 /** Where the head is: a folder of this host, or its door. */
 export type HeadPlace = { folder: string } | { url: string; tls: TlsFiles | undefined };
@@ -17,6 +20,8 @@ export interface HeartbeatOrder {
   everyMs: number;
   /** The agent's own loop counts this up several times between two signs of life. */
   ticks: SharedArrayBuffer;
+  /** Moved on with every answer of the head. */
+  lease?: SharedMemoryAddress;
 }
 
 /** Does not end: the thread goes with its process. */
@@ -24,6 +29,7 @@ export function startHeartbeat(order: HeartbeatOrder): void {
   const { head, node, pid, processStart, everyMs } = order;
   const token = Buffer.from(order.token);
   const ticks = new Int32Array(order.ticks);
+  const lease = order.lease === undefined ? undefined : LeaseCell.open(order.lease);
   let channel: Channel | undefined;
   let connecting = false;
   let tick = Atomics.load(ticks, 0);
@@ -33,6 +39,7 @@ export function startHeartbeat(order: HeartbeatOrder): void {
       'folder' in head
         ? await connect(head.folder, token, 0, HEAD)
         : await (await import('../links/index.ts')).connectHead(head.url, token, head.tls);
+    if (lease !== undefined && 'onAnswered' in transport) transport.onAnswered((sentAt) => lease.renew(sentAt));
     const own = new Channel(HEAD, transport, {
       onMessage: () => {},
       onClose: () => {

@@ -61,8 +61,8 @@ export class Workers {
 
   /** From now on the head hears that this node is there. */
   beat(head: HeadPlace): void {
-    const { token, node } = this.#options;
-    this.#pool.beat({ head, token, node });
+    const { token, node, lease } = this.#options;
+    this.#pool.beat({ head, token, node, ...(lease === undefined ? {} : { lease }) });
   }
 
   get(worker: number): WorkerRecord | undefined {
@@ -172,9 +172,9 @@ export class Workers {
     if (this.#workers.size > 0) throw new RuntimeFailure('SINKFLEX_SHUT_DOWN', `${this.#workers.size} workers did not end`);
   }
 
-  /** At the exit of the process: no time for anything else. */
-  destroy(): void {
-    this.#pool.drain();
+  /** At the exit of the process: no time for anything else. `again`: there will be others. */
+  destroy(again = false): void {
+    if (!again) this.#pool.drain();
     for (const worker of this.#workers.values()) worker.carrier.destroy();
   }
 }

@@ -4,6 +4,7 @@ import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 import { answer, record, replyTo, watchLoop } from '../observe/worker-state.ts';
 import { type Broker, decodeAlone, Encoded, encodeError } from '../wire/index.ts';
 import { ActorHost } from './host.ts';
+import { guardLease } from './lease-guard.ts';
 import { setResident } from './scope.ts';
 import { Session } from './session.ts';
 import { ticker } from './tick.ts';
@@ -37,6 +38,7 @@ export class WorkerLife {
     this.#birth = birth;
     this.#carrier = carrier;
     this.#session = new Session(birth, { send: (message) => carrier.send(message) }, broker === undefined ? {} : { broker });
+    if (birth.lease !== undefined) this.#session.guard = guardLease(birth.lease);
     this.#opened = this.#session.open();
     if (birth.timeline) record();
     watchLoop(birth.tick === undefined ? undefined : ticker(birth.tick));

@@ -174,6 +174,7 @@ export class Connection implements ChannelHandler {
     const kind = message[0];
     const call = message[1];
     if (typeof call !== 'number') throw new RuntimeFailure('SINKFLEX_PROTOCOL', 'the peer sent a message without a number');
+    this.session.guard?.();
     if (kind !== BYE) this.usedAt = this.session.channels.now;
     switch (kind) {
       case CALL:

@@ -66,6 +66,8 @@ export class Session implements Keeper {
   readonly birth: SessionBirth;
   /** Threads of this worker that take part. */
   guests: { receive(message: Extract<FromAgent, { t: 'guest' | 'guest-joined' }>): void } | undefined = undefined;
+  /** Called before anything is done for others: does not return when the host may not act any more. */
+  guard: (() => void) | undefined = undefined;
   /** For what should not happen to many at the same moment. */
   readonly random: () => number;
   readonly loans = new Loans();

@@ -6,6 +6,7 @@ import type { IncomingBlock, OutgoingBlock, Stream, StreamEnd } from '../../runt
 export class MemoryPipe implements Pipe {
   other!: MemoryPipe;
   closed = false;
+  onAnswered = undefined;
   buffered = 0;
   /** What the other end gets instead of each message. */
   change: (data: Buffer) => Buffer[] = (data) => [data];
