@@ -71,6 +71,8 @@ export class Ref implements ObjectRef<unknown> {
   keeper: Keeper | undefined = undefined;
   // The unanswered call, if it is one. Plain fields: this is the hot path.
   client: unknown = undefined;
+  /** Who made it, where that is known: several actors may share a worker. */
+  caller: unknown = undefined;
   connection: unknown = undefined;
   incarnation = 0;
   /** Counts the connections of its client: calls of an earlier one may come back. */
@@ -114,6 +116,7 @@ export class Ref implements ObjectRef<unknown> {
     this.guard = undefined;
     if (this.callId !== 0) this.holds = undefined; // a call that is still to be sent lends them first
     this.connection = undefined;
+    this.caller = undefined;
     const listeners = this.onSettled;
     if (listeners !== undefined) {
       this.onSettled = undefined;

@@ -3,12 +3,15 @@ import { loadDefinition } from '../api/definition.ts';
 import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 import { answer, record, replyTo, watchLoop } from '../observe/worker-state.ts';
 import { type Broker, decodeAlone, Encoded, encodeError } from '../wire/index.ts';
+import { Circles } from './circles.ts';
 import { ActorHost } from './host.ts';
 import { guardLease } from './lease-guard.ts';
 import { setResident } from './scope.ts';
 import { Session } from './session.ts';
 import { ticker } from './tick.ts';
 
+/** Of the loop's timer, ten a second: whether calls wait for themselves. */
+const TURNS_BETWEEN_LOOKS = 10;
 const NO_ARGS = { header: new Uint8Array(), sections: new Uint8Array() };
 
 export interface Carrier {
@@ -41,7 +44,13 @@ export class WorkerLife {
     if (birth.lease !== undefined) this.#session.guard = guardLease(birth.lease);
     this.#opened = this.#session.open();
     if (birth.timeline) record();
-    watchLoop(birth.tick === undefined ? undefined : ticker(birth.tick));
+    const tick = birth.tick === undefined ? undefined : ticker(birth.tick);
+    const circles = new Circles(this.#session);
+    let turns = 0;
+    watchLoop(() => {
+      tick?.();
+      if (++turns % TURNS_BETWEEN_LOOKS === 0) circles.look();
+    });
   }
 
   onMessage(message: FromAgent): void {

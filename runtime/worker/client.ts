@@ -62,6 +62,7 @@ export class ActorClient {
     ref.client = this;
     ref.method = method;
     const scope = callScope();
+    if (scope !== undefined) ref.caller = scope.actor;
     if (options === undefined && (scope === undefined || (scope.expiresAt === 0 && !scope.abortable))) this.#begin(ref, args, undefined);
     else this.#beginOn(new Terms(), ref, args, options, scope);
     return ref;

@@ -9,7 +9,23 @@ import type { ActorClient } from './client.ts';
 import { currentSentRecorder } from './counters.ts';
 import type { InboundCall } from './inbound-call.ts';
 import type { Lane } from './lane.ts';
-import { ABORT, ACKNOWLEDGE, AGREE, ANSWER, BORROW, BYE, CALL, CREDIT, FAILURE, FETCH, GIVE_BACK, ITEM, PEEK, RELAY } from './protocol.ts';
+import {
+  ABORT,
+  ACKNOWLEDGE,
+  AGREE,
+  ANSWER,
+  BORROW,
+  BYE,
+  CALL,
+  CREDIT,
+  FAILURE,
+  FETCH,
+  GIVE_BACK,
+  ITEM,
+  PEEK,
+  RELAY,
+  TRACE,
+} from './protocol.ts';
 import type { Relayed } from './relay.ts';
 import { actorScope } from './scope.ts';
 import { collectRefs, enter, type Session } from './session.ts';
@@ -223,6 +239,9 @@ export class Connection implements ChannelHandler {
         return;
       case AGREE:
         this.session.channels.onAgreed(this, call === 1);
+        return;
+      case TRACE:
+        this.session.circles?.onTrace(this, call, message.slice(2));
         return;
       case RELAY:
         this.session.channels.relay.onMessage(this, call, message[2], message[3]);

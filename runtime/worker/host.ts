@@ -43,14 +43,14 @@ export class ActorHost implements ScopeActor {
   #stopped: AbortController | undefined;
   #checkpoints: Checkpoints | undefined;
   /** Calls need an asynchronous scope: several actors share the worker. */
-  readonly #shared: boolean;
+  readonly shared: boolean;
   #idle: (() => void) | undefined;
 
   constructor(spec: ActorSpec, incarnation: number, gpuIds: readonly number[]) {
     this.spec = spec;
     this.gpuIds = gpuIds;
     this.incarnation = incarnation;
-    this.#shared = spec.isolation === 'shared';
+    this.shared = spec.isolation === 'shared';
     this.#lane = new Lane('', spec.maxConcurrency);
     for (const name in spec.concurrencyGroups) {
       this.#groups ??= new Map();
@@ -287,7 +287,7 @@ export class ActorHost implements ScopeActor {
   }
 
   #apply(call: InboundCall, run: Function): unknown {
-    if (this.#shared || call.abortable || call.expiresAt > 0 || insideSome()) {
+    if (this.shared || call.abortable || call.expiresAt > 0 || insideSome()) {
       const scope = new CallScope(call);
       call.scope = scope;
       return runInside(scope, () => {

@@ -32,3 +32,5 @@ export const AGREE = 11;
 export const RELAY = 12;
 /** [PEEK, call, ref]: answered with nothing when the receiver has the value of its ref, or its error */
 export const PEEK = 13;
+/** [TRACE, call, actor, worker, number, path]: whether the call that the sender has made waits for one of that worker (circles.ts) */
+export const TRACE = 14;

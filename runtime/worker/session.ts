@@ -74,6 +74,8 @@ export class Session implements Keeper {
   /** Where large values are; undefined: in this process. */
   readonly store: ObjectStore | undefined;
   readonly hosts = new Map<number, ActorHost>();
+  /** Looks for calls that wait for themselves. */
+  circles: { onTrace(connection: Connection, call: number, about: unknown[]): void } | undefined = undefined;
   /** How actors that this worker hosted last ended, for calls that come too late. */
   readonly #ended = new Map<number, { name: string; death: Death }>();
   closed = false;

@@ -1,11 +1,13 @@
 // Many calls at once: with `wait` they wait at their caller and none is lost, with `reject` the excess fails at once.
 import t from 'tap';
-import { init, kill, shutdown, spawn, withOptions } from '../../runtime/index.ts';
-import { Counter, Probe } from './fixtures/actors.ts';
+import { type Isolation, init, kill, shutdown, spawn, withOptions } from '../../runtime/index.ts';
+import { Counter, Link, Probe } from './fixtures/actors.ts';
+import { until } from './fixtures/processes.ts';
 
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
-t.before(() => init({ onOutput: () => {} }));
+const output: string[] = [];
+t.before(() => init({ onOutput: ({ line }) => output.push(line) }));
 t.teardown(() => shutdown());
 
 t.test('wait: no more calls are under way than the mailbox takes, and all are answered in order', async (t) => {
@@ -54,4 +56,34 @@ t.test('reject: what does not fit fails at once, also before the actor is alive'
   t.equal(refused, 990, 'in the same turn');
   await kill(probe);
   await t.rejects(Promise.resolve(blocked), { code: 'SINKFLEX_ACTOR_DIED' });
+});
+
+t.test('calls that wait for themselves are named; calls that only take long are not', async (t) => {
+  const link = (name: string, isolation: Isolation, maxConcurrency = 1) => spawn(Link, { name, isolation, maxConcurrency });
+  const [self, light] = [link('self', 'process'), link('light', 'shared')];
+  const [a, b, c] = [link('a', 'thread'), link('b', 'shared'), link('c', 'process')];
+  const [left, right] = [link('left', 'thread'), link('right', 'shared')];
+  const gate = link('gate', 'thread', 100);
+  const wide = link('wide', 'thread', 2);
+  const slow = link('slow', 'thread');
+  const stuck = [self.pass([self]), light.pass([light]), a.pass([b, c, a]), left.passLater(right, gate), right.passLater(left, gate)];
+  for (const call of stuck) call.catch(() => {});
+  t.equal(await wide.pass([wide]), 1, 'room for both');
+  // Others wait behind a slow call, and it waits for somebody who is busy: nothing of that is a circle.
+  const waits = [slow.passLater(gate, gate), slow.pass([gate]), slow.pass([]), gate.wait(4000)];
+  const told = (): string[] => output.filter((line) => line.includes('calls wait for each other'));
+  await until('warnings', () => told().length >= 5, 15_000);
+  await Promise.all(waits);
+  const circles = told().map((line) => line.split(': ')[1]!.split('. ')[0]);
+  t.same(circles.filter((path) => !path!.startsWith('left') && !path!.startsWith('right')).sort(), [
+    'a.pass() -> b.pass() -> c.pass() -> a.pass()',
+    'light.pass() -> light.pass()',
+    'self.pass() -> self.pass()',
+  ]);
+  t.same(
+    circles.filter((path) => path!.startsWith('left')),
+    ['left.passLater() -> right.pass(), behind right.passLater() -> left.pass()'],
+  );
+  t.ok(told().every((line) => /spawn \w+ with a larger maxConcurrency/.test(line)));
+  await Promise.all([self, light, a, left, right].map((actor) => kill(actor)));
 });
