@@ -31,6 +31,8 @@ export interface ForwardOptions {
   checkpointing?: boolean;
   /** [n], 1 where the log-probability and entropy of a token are wanted; the others are 0 and cost nothing in the head. */
   mask?: Uint8Array;
+  /** Give the last token's state of each segment as well (default false). */
+  hidden?: boolean;
   /**
    * Routing replay: [n, layers, experts a token], the experts that each token goes to, as generation recorded them (recordExperts); the largest
    * value (255 of bytes, 65535) lets the router choose. The router's weights of the experts, and their gradients, are computed as ever.
@@ -48,6 +50,8 @@ export interface ForwardResult {
    * sum f P. The number of experts a token where the load is even, more where it is not; 0 in a dense model.
    */
   routerAuxLoss: number;
+  /** [segments, hidden size], with `hidden`: each segment's last token after the final norm; what a head for values or rewards stands on. */
+  hidden?: Float32Array;
   lineage: number;
   version: number;
 }
@@ -129,6 +133,7 @@ interface NativeEngine {
     temperature: number,
     keep: number,
     experts: Uint8Array | Uint16Array | undefined,
+    hidden: boolean,
   ): Promise<ForwardResult>;
   backward(dLogprobs: Float32Array, dEntropy: Float32Array | undefined, dRouterAuxLoss: number): Promise<void>;
   zeroGradients(): void;
@@ -311,7 +316,7 @@ export class Engine {
   /** Log-probabilities and entropies of a packed batch under the newest version. Passes run in the order of the calls. */
   forward(b: PackedBatch, o: ForwardOptions = {}): Promise<ForwardResult> {
     const keep = keepOf(o.keep ?? false, o.checkpointing ?? false);
-    return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, keep, o.experts));
+    return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, keep, o.experts, o.hidden ?? false));
   }
 
   /**

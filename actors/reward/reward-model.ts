@@ -2,7 +2,7 @@
  * A reward model: a linear head over the hidden state of an episode's last token, r = w.h + b. The head is here, with its fitting to
  * preferences (Bradley and Terry 1952: P(a over b) = sigmoid(r_a - r_b)); the hidden states come from whoever has an engine that gives them.
  */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
 import { ActorsError } from '../errors.ts';
 import type { RewardComponent, ScoredEpisode } from './types.ts';
@@ -13,6 +13,7 @@ export interface HiddenStates {
   readonly width: number;
   /** Of the last token of the episode, after the final norm. */
   last(episode: ScoredEpisode, signal: AbortSignal): Promise<Float32Array>;
+  close?(): Promise<void>;
 }
 
 export interface LinearHead {
@@ -22,10 +23,23 @@ export interface LinearHead {
 
 const HeadFile = z.object({ weight: z.array(z.number()), bias: z.number().default(0) });
 
-/** A head from a JSON file: {"weight": [...], "bias": b}. */
+/** A head from a JSON file: {"weight": [...], "bias": b}. SINKFLEX_REWARD_OPTION where it cannot be read. */
 export function readHead(path: string): LinearHead {
-  const { weight, bias } = HeadFile.parse(JSON.parse(readFileSync(path, 'utf8')));
-  return { weight: Float64Array.from(weight), bias };
+  try {
+    const { weight, bias } = HeadFile.parse(JSON.parse(readFileSync(path, 'utf8')));
+    return { weight: Float64Array.from(weight), bias };
+  } catch (cause) {
+    const why = cause instanceof z.ZodError ? cause.issues[0]!.message : (cause as Error).message;
+    throw new ActorsError('SINKFLEX_REWARD_OPTION', `the head of a reward model cannot be read from ${path}: ${why}`, {
+      cause,
+      details: { path },
+    });
+  }
+}
+
+/** What readHead reads. */
+export function writeHead(path: string, { weight, bias }: LinearHead): void {
+  writeFileSync(path, `${JSON.stringify({ weight: [...weight], bias })}\n`);
 }
 
 export function modelReward(name: string, states: HiddenStates, head: LinearHead): RewardComponent {
@@ -38,7 +52,11 @@ export function modelReward(name: string, states: HiddenStates, head: LinearHead
       },
     );
   }
-  return { name, score: async (episode, signal) => headValue(head, await states.last(episode, signal)) };
+  return {
+    name,
+    score: async (episode, signal) => headValue(head, await states.last(episode, signal)),
+    close: async () => states.close?.(),
+  };
 }
 
 export function headValue(head: LinearHead, state: ArrayLike<number>): number {

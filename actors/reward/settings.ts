@@ -1,9 +1,12 @@
 /** The reward of a run, from its settings: `reward.path` for one function of the user's, `reward.components` for a composition. */
+import { join } from 'node:path';
 import { z } from 'zod';
 import { ActorsError } from '../errors.ts';
 import { RewardComposition } from './compose.ts';
+import { EngineStates } from './engine-states.ts';
 import { JudgeReward } from './judge.ts';
 import { checkModuleReward, moduleReward } from './module-reward.ts';
+import { modelReward, readHead } from './reward-model.ts';
 import { environmentReward, RULES, ruleReward } from './rules.ts';
 import type { RewardComponent } from './types.ts';
 
@@ -19,6 +22,16 @@ export const RewardComponentSettings = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('environment'), ...counting, part: z.string().optional() }),
   z.strictObject({ kind: z.literal('rule'), ...counting, rule: z.enum(rules), argument: z.number().gt(0).default(8) }),
   z.strictObject({ kind: z.literal('module'), ...counting, path: z.string().min(1), export: z.string().default('default') }),
+  z.strictObject({
+    kind: z.literal('model'),
+    ...counting,
+    /** The model's folder. */
+    path: z.string().min(1),
+    /** The head's file; `reward-head.json` in the folder otherwise. */
+    head: z.string().min(1).optional(),
+    threads: z.int().min(1).max(256).default(1),
+    max_tokens: z.int().min(1).default(8192),
+  }),
   z.strictObject({
     kind: z.literal('judge'),
     ...counting,
@@ -85,6 +98,12 @@ function componentOf(c: RewardComponentSettings): RewardComponent {
       return ruleReward(c.name, c.rule, c.argument);
     case 'module':
       return moduleReward(c.name, { path: c.path, export: c.export });
+    case 'model':
+      return modelReward(
+        c.name,
+        new EngineStates(c.path, { threads: c.threads, maxTokens: c.max_tokens }),
+        readHead(c.head ?? join(c.path, 'reward-head.json')),
+      );
     case 'judge':
       return new JudgeReward(c.name, {
         baseUrl: c.base_url,

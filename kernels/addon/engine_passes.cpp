@@ -54,7 +54,8 @@ void read_experts(Span<T> from, const Config& c, PackedBatch* batch) {
 }  // namespace
 
 // forward(ids, cuSeqlens, mask | undefined, temperature, keep: 0 nothing, 1 everything, 2 layer inputs, experts |
-// undefined) -> {logprobs, entropy, lineage, version, routerAuxLoss}
+// undefined, hidden: boolean) -> {logprobs, entropy, lineage, version, routerAuxLoss, hidden: [segments, hidden] or
+// absent}
 Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
@@ -90,6 +91,12 @@ Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
     auto logprobs = Napi::Float32Array::New(env, ids.size), entropy = Napi::Float32Array::New(env, ids.size);
     result.Set("logprobs", logprobs);
     result.Set("entropy", entropy);
+    float* last_hidden = nullptr;
+    if (info[6].ToBoolean()) {
+      auto hidden = Napi::Float32Array::New(env, (cu.size - 1) * static_cast<size_t>(config_.hidden));
+      result.Set("hidden", hidden);
+      last_hidden = hidden.Data();
+    }
     auto version = std::make_shared<Version>();
     auto aux = std::make_shared<double>(0);
     Trainer* trainer = &NeedTrainer();
@@ -98,7 +105,7 @@ Napi::Value EngineWrap::Forward(const Napi::CallbackInfo& info) {
     return Post(
         env,
         [=] {
-          *version = trainer->forward(*batch, temperature, keep, lp, en);
+          *version = trainer->forward(*batch, temperature, keep, lp, en, last_hidden);
           *aux = trainer->router_aux_loss();
         },
         [=](Napi::Env e, Napi::Object kept) -> Napi::Value {

@@ -40,13 +40,14 @@ void Trainer::bind(const uint8_t* slot) {
   bound_ = slot;
 }
 
-Version Trainer::forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy) {
+Version Trainer::forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy,
+                         float* last_hidden) {
   Stopwatch watch(&counters.forward_ns);
   if (!reader_) reader_.emplace(segment_);
   pass_.drop();
   Version version;
   bind(reader_->pin(&version));
-  pass_.forward(batch, weights_, temperature, keep, logprobs, entropy);
+  pass_.forward(batch, weights_, temperature, keep, logprobs, entropy, last_hidden);
   if (keep == Keep::kNothing) reader_->release();  // an idle engine holds no slot
   ++counters.forward_passes;
   counters.forward_tokens += pass_.tokens();

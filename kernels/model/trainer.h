@@ -34,7 +34,8 @@ class Trainer {
           std::shared_ptr<VersionedSegment> segment, int32_t threads);
   ~Trainer();
 
-  Version forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy);
+  Version forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy,
+                  float* last_hidden = nullptr);
   double router_aux_loss() const { return pass_.router_aux_loss(); }
   void backward(const float* dlogprobs, const float* dentropy, int64_t tokens, double drouter_aux_loss = 0);
   void zero_gradients();

@@ -146,7 +146,7 @@ void TrainingPass::layout(Arena& a, int64_t n, int64_t segments, Keep keep) {
 }
 
 void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, float temperature, Keep keep,
-                           float* logprobs, float* entropy) {
+                           float* logprobs, float* entropy, float* last_hidden) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
   kept_ = false;
@@ -200,6 +200,13 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
       logprobs[t] = asked ? row_logprob_[t - 1] : 0;
       entropy[t] = asked ? row_entropy_[t - 1] : 0;
     }
+  }
+  for (int64_t s = 0; last_hidden && s < segments_; ++s) {
+    float* to = last_hidden + s * c.hidden;
+    if (cu_[s + 1] > cu_[s])
+      std::copy_n(normed_ + (cu_[s + 1] - 1) * c.hidden, c.hidden, to);
+    else
+      std::fill_n(to, c.hidden, 0.0f);
   }
   keep_ = keep;
   kept_ = keep != Keep::kNothing;

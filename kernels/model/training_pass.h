@@ -47,8 +47,9 @@ class TrainingPass {
 
   // logprobs, entropy: [n]; entry t belongs to token t given the tokens before it in its segment; 0 for a segment's
   // first token and where the mask is 0. `weights` must stay valid until the backward of a kept forward.
+  // last_hidden: null, or [segments, hidden], each segment's last token after the final norm; 0 for an empty segment.
   void forward(const PackedBatch& batch, const Weights& weights, float temperature, Keep keep, float* logprobs,
-               float* entropy);
+               float* entropy, float* last_hidden = nullptr);
 
   // dlogprobs, dentropy: [n], dentropy may be null. Gives up the kept forward.
   void backward(const float* dlogprobs, const float* dentropy, double drouter_aux_loss, Gradients* gradients);

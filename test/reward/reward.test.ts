@@ -10,6 +10,7 @@ import {
   checkEnvironment,
   checkReward,
   composeReward,
+  EngineStates,
   EnvironmentHost,
   entry,
   environmentReward,
@@ -23,8 +24,12 @@ import {
   RewardComposition,
   RewardedEnvironment,
   RULES,
+  readHead,
   type ScoredEpisode,
+  writeHead,
 } from '../../actors/index.ts';
+import { Engine, readModelConfig, WeightStore } from '../../kernels/index.ts';
+import { writeByteModel } from '../serving/byte-model.ts';
 
 const episode = (more: Partial<ScoredEpisode> = {}): ScoredEpisode => ({
   environment: 'desk',
@@ -258,6 +263,72 @@ t.test('a linear head over hidden states', async (t) => {
   const model = modelReward('rm', { width: 3, last: async (e) => state(e.seed) }, head);
   t.equal((await new RewardComposition([weigh(model)]).score(episode())).reward, headValue(head, state(7)));
   t.throws(() => modelReward('rm', { width: 4, last: async () => new Float32Array(4) }, head), { code: 'SINKFLEX_REWARD_OPTION' });
+});
+
+t.test('a reward model on our engine: the last state of an episode, and a head fitted to preferences', async (t) => {
+  const folder = t.testdir({});
+  writeByteModel(folder, 11);
+  const states = new EngineStates(folder, { threads: 2 });
+  t.equal(states.width, 32);
+  const said = (text: string) =>
+    episode({
+      messages: [
+        { role: 'user', content: 'hello' },
+        { role: 'assistant', content: text },
+      ],
+    });
+  const [a, b, long] = [said('yes, of course'), said('no'), said('a much longer answer '.repeat(9))];
+  const alone = await Promise.all([a, b, long].map((e) => states.last(e, AbortSignal.timeout(30_000))));
+  const packed = await states.lastOf([a, b, long]);
+  t.strictSame(packed, alone, 'in one pass the states are those of each alone, bit for bit');
+  t.notSame(alone[0], alone[1]);
+  t.ok(alone[0]!.some((x) => x !== 0) && alone[0]!.every(Number.isFinite));
+  // The state is what the vocabulary's head reads: with tied embeddings, its products are the logits of the next token.
+  const store = WeightStore.create(readModelConfig(folder), { slots: 1 });
+  store.loadFolder(folder);
+  const engine = new Engine({ store, maxSequences: 1, maxSequenceTokens: 64 });
+  const ids = states.ids(a);
+  const next = Int32Array.from([...ids, 5]);
+  const { logprobs, hidden } = await engine.forward({ ids: next, cuSeqlens: Int32Array.from([0, next.length]) });
+  t.equal(hidden, undefined, 'only where it is asked for');
+  const pin = store.pin();
+  const embed = Float32Array.from(store.tensors(pin).get('model.embed_tokens.weight')!.data);
+  pin.release();
+  const logits = Array.from({ length: embed.length / 32 }, (_, v) => alone[0]!.reduce((sum, x, i) => sum + x * embed[v * 32 + i]!, 0));
+  const most = Math.max(...logits);
+  const expected = logits[5]! - most - Math.log(logits.reduce((sum, l) => sum + Math.exp(l - most), 0));
+  t.ok(Math.abs(expected - logprobs.at(-1)!) < 1e-4, `${expected} and ${logprobs.at(-1)}`);
+  await engine.dispose();
+  store.close();
+
+  // Preferences for the longer answer, and what was not seen is ordered as well.
+  const answers = Array.from({ length: 24 }, (_, i) => said('word '.repeat(1 + (i % 12)) + String.fromCharCode(97 + i)));
+  const seen = await states.lastOf(answers);
+  const pairs = answers.flatMap((_, i) =>
+    answers.flatMap((_, j) => (i % 12 > (j % 12) + 2 && i < 18 && j < 18 ? [{ better: seen[i]!, worse: seen[j]! }] : [])),
+  );
+  const { head, accuracy } = fitHead(pairs, { steps: 400 });
+  t.ok(accuracy > 0.9, `orders ${accuracy} of ${pairs.length} pairs`);
+  writeHead(join(folder, 'reward-head.json'), head);
+  t.strictSame(readHead(join(folder, 'reward-head.json')), head);
+  const settings = { path: null, components: [RewardComponentSettings.parse({ name: 'rm', kind: 'model', path: folder })] };
+  await checkReward(settings);
+  const composition = composeReward(settings)!;
+  const scores = await Promise.all([answers[20]!, answers[12]!].map((e) => composition.score(e)));
+  t.same(scores[0]!.reward, headValue(head, seen[20]!));
+  await composition.close();
+  await t.rejects(composition.score(a), { code: 'SINKFLEX_REWARD_FAILED' });
+  await states.close();
+  t.throws(
+    () =>
+      composeReward({
+        path: null,
+        components: [RewardComponentSettings.parse({ name: 'rm', kind: 'model', path: folder, head: 'nowhere.json' })],
+      }),
+    {
+      code: 'SINKFLEX_REWARD_OPTION',
+    },
+  );
 });
 
 t.test('an environment with a composed score', async (t) => {
