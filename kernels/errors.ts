@@ -27,6 +27,8 @@ export const kernelErrorCodes = {
   SINKFLEX_STORE_CLOSED: 'The store was closed: open it again.',
   SINKFLEX_STORE_TIMEOUT: 'No newer version was published in time: wait longer, or look at the writer.',
   SINKFLEX_STORE_MISMATCH: 'The store holds images of another size than this model configuration: open it with its own address.',
+  SINKFLEX_DELTA_DAMAGED:
+    'The change of weights is cut off, malformed, or of another version than the receiver has: send the whole version.',
   SINKFLEX_COLLECTIVE_BROKEN:
     'A member of the collective died, left, was aborted or ran out of time (details say which): make a new group with those that live.',
   SINKFLEX_COLLECTIVE_MISMATCH:

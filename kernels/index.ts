@@ -18,6 +18,7 @@ export {
   sinkFunctions,
 } from './attention.ts';
 export { readModelConfig } from './checkpoint.ts';
+export { applyDelta, encodeDelta } from './delta.ts';
 export { Engine, type EngineStats, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';
 export type { CacheOnUpdate, DrawnToken, EngineOptions, GenerateRequest, GenerateResult } from './generation.ts';
 export * from './host.ts';
