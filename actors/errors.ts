@@ -52,6 +52,8 @@ export const actorsErrorCodes = {
     "Take a model that was made for this environment and leave the model's shape as it was; a new run (no --resume, no model.path) makes its own.",
   SINKFLEX_TRAINER_LOST: 'Call begin (a fresh start) or restore (a checkpoint) before anything else of a restarted trainer.',
   SINKFLEX_ROLLOUT_ABANDONED: 'The run went back to a checkpoint or ended; the episodes are sampled anew where they are still needed.',
+  SINKFLEX_TASK_FILE: 'Correct the line of the task file that the message names.',
+  SINKFLEX_SAMPLER: 'Name one of the samplers that the message lists, and give it what it needs.',
   SINKFLEX_EXAMPLE: 'Correct the line of the file that the message names.',
   SINKFLEX_REQUEST_INVALID: 'Correct the field of the request that the message names.',
   SINKFLEX_SERVER_BUSY: 'Every sequence is taken, or the server is shutting down: try again, or serve with more --max-num-seqs.',

@@ -9,5 +9,6 @@ export * from './rollout/index.ts';
 export * from './sandbox/index.ts';
 export * from './serving/index.ts';
 export * from './supervised/index.ts';
+export * from './tasks/index.ts';
 export * from './trainer/index.ts';
 export * from './trajectory/index.ts';

@@ -1,5 +1,6 @@
 /** Environments: the interface, the registry, the host that runs them, and the domains. Importing it registers the domains. */
 import { code, codeBytes } from './code/index.ts';
+import { dataset } from './dataset/index.ts';
 import { desk, deskTokenizer } from './desk/index.ts';
 import { register } from './registry.ts';
 import { refusesTask, retailGenerated, ScriptedUser, tau2Entries } from './tau2/index.ts';
@@ -21,6 +22,7 @@ export { desk, deskTokenizer };
 
 register(code);
 register(codeBytes);
+register(dataset);
 register(desk);
 for (const entry of tau2Entries) register(entry);
 register(retailGenerated);

@@ -1,5 +1,7 @@
 /** The environment interface: what a domain implements, and what a rollout sees of it. Plain data, no tokens. */
 
+import type { TaskRow } from '../tasks/types.ts';
+
 export type MaybePromise<T> = T | Promise<T>;
 
 export type Role = 'system' | 'user' | 'assistant' | 'tool';
@@ -112,6 +114,8 @@ export interface EnvironmentEntry {
   create(options?: Record<string, unknown>): Environment;
   /** Asked once before a run starts anything: throws where its episodes could only fail on this machine. */
   prepare?(options?: Record<string, unknown>): Promise<void>;
+  /** Reads a row of a task file (data.train_files): throws an Error that says what is wrong with it. Without it a row has seed, options and level. */
+  readTask?(row: Record<string, unknown>): TaskRow;
   /** Where the held-out tasks are a given set: validation seeds that stand for each of them once, in order. Drawn by seed otherwise. */
   validationSeeds?(options?: Record<string, unknown>): number[];
   /** Other tasks that its policies are scored on at the end of a run, never trained on: validation seeds that stand for them, in order. */

@@ -68,6 +68,8 @@ function words(s: JsonSchema): string {
       return 'null';
     case 'object':
       return 'mapping';
+    case 'array':
+      return `list of ${words((s.items as JsonSchema | undefined) ?? {})}`;
     default:
       return typeof s.minLength === 'number' ? 'text (not empty)' : 'text';
   }

@@ -252,6 +252,17 @@ function contradictions(c: TrainingConfig): string[] {
   if (rollout.n < 2 && ['grpo', 'rloo', 'reinforce_plus_plus_baseline'].includes(algorithm.adv_estimator)) {
     wrong.push(`rollout.n = ${rollout.n}: ${algorithm.adv_estimator} compares samples of one prompt, so at least 2`);
   }
+  const { sampler } = data;
+  if (sampler.class_name === 'curriculum' && data.train_files === null && sampler.levels.length < 2) {
+    wrong.push(`data.sampler.class_name = curriculum: needs data.sampler.levels=[1,2,3], or data.train_files whose rows have a level`);
+  }
+  if (data.train_files !== null && sampler.levels.length > 0) {
+    wrong.push(`data.sampler.levels = ${show(sampler.levels)}: is for generated tasks; rows of data.train_files have a level of their own`);
+  }
+  if (sampler.band[0] >= sampler.band[1]) wrong.push(`data.sampler.band = ${show(sampler.band)}: the first must be below the second`);
+  if (rollout.adaptive_n.enable && rollout.adaptive_n.min > rollout.n) {
+    wrong.push(`rollout.adaptive_n.min = ${rollout.adaptive_n.min}: at most rollout.n = ${rollout.n}`);
+  }
   const correction = algorithm.rollout_correction;
   if (correction.bypass_mode && correction.rollout_is !== null) {
     wrong.push(

@@ -1,8 +1,10 @@
 // Every setting of a training run: its key (verl's name without `actor_rollout_ref.`), what is allowed, its default, its unit and what it
 // means. docs/configuration.md is generated from this file.
+import { resolve } from 'node:path';
 import { z } from 'zod';
 import { parseLatency } from '../environment/index.ts';
 import { RewardComponentSettings } from '../reward/index.ts';
+import { samplerNames } from '../tasks/index.ts';
 import { rejections } from '../trainer/index.ts';
 
 const count = () => z.int().min(1);
@@ -20,6 +22,11 @@ function key<T extends z.ZodType>(allowed: T, standard: z.input<T>, unit: string
 }
 /** A named group of settings; everything in it has a default. */
 const section = <S extends z.ZodRawShape>(shape: S) => z.strictObject(shape).prefault({} as never);
+
+const taskFiles = z
+  .union([z.string().min(1), z.array(z.string().min(1)).min(1)])
+  .transform((files) => (typeof files === 'string' ? [files] : files).map((f) => resolve(f)))
+  .nullable();
 
 const latency = z.string().superRefine((text, context) => {
   try {
@@ -67,6 +74,29 @@ export const TrainingConfig = z.strictObject({
     options: key(z.record(z.string(), z.unknown()), {}, '', 'further options passed to the environment as they are'),
   }),
   data: section({
+    train_files: key(
+      taskFiles,
+      null,
+      'paths',
+      'files with the training tasks, one or a list: JSON lines, Parquet, or a module (docs/tasks.md); null draws them from the environment',
+    ),
+    val_files: key(taskFiles, null, 'paths', 'files with the held-out tasks; null takes those of the environment'),
+    shuffle: key(z.boolean(), true, '', 'the uniform sampler draws rows in a new order each epoch; false keeps that of the files'),
+    sampler: section({
+      class_name: key(
+        z.enum(samplerNames as [string, ...string[]]),
+        'uniform',
+        '',
+        'uniform, curriculum (levels open one after the other) or pass_rate (tasks that are sometimes solved)',
+      ),
+      levels: key(z.array(z.int().min(1).max(9)), [], 'levels', 'levels that generated tasks are drawn from; none takes env.level alone'),
+      promote_at: key(fraction(), 0.8, '', 'curriculum: pass rate of a level at which the next one opens'),
+      min_groups: key(count(), 16, 'groups', 'curriculum: results that this pass rate must rest on, older ones counting less'),
+      review: key(fraction(), 0.2, '', 'curriculum: share of tasks from earlier levels'),
+      band: key(z.tuple([fraction(), fraction()]), [0.1, 0.9], '', 'pass_rate: tasks whose pass rate is known and outside are passed over'),
+      explore: key(fraction(), 0.1, '', 'pass_rate: share of tasks that are drawn whatever is known of them'),
+      decay: key(z.number().min(0).max(1), 0.95, '', 'what a result still counts in a pass rate when the next one comes'),
+    }),
     train_batch_size: key(count(), 32, 'prompts', `prompts (groups) of one training step; times rollout.n at most ${MAX_STEP_SAMPLES}`),
     val_size: key(count(), 400, 'tasks', 'held-out tasks of the first and the last validation'),
     val_interim_size: key(
@@ -136,6 +166,11 @@ export const TrainingConfig = z.strictObject({
   }),
   rollout: section({
     n: key(count(), 8, 'samples', 'samples of a prompt (group size)'),
+    adaptive_n: section({
+      enable: key(z.boolean(), false, '', 'as many samples as the pass rate of a task asks for, at most rollout.n'),
+      min: key(count(), 4, 'samples', 'least samples of a prompt'),
+      target: key(z.number().gt(0).lt(1), 0.9, '', 'probability that a group has two different outcomes'),
+    }),
     temperature: key(positive(), 1, '', 'sampling temperature'),
     top_p: key(z.number().gt(0).max(1), 1, '', 'nucleus mass; 1 keeps all tokens'),
     top_k: key(z.int().min(-1), -1, 'tokens', 'tokens kept; -1 keeps all'),

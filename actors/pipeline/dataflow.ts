@@ -3,6 +3,7 @@
  * run ahead. All state is in the queue and the ledger; this only moves it along when something happened.
  */
 import { ActorsError } from '../errors.ts';
+import type { DrawnTask } from '../tasks/index.ts';
 import type { Batch, Ledger, Trajectory, TrajectoryQueue } from '../trajectory/index.ts';
 import type { RolloutPool } from './pool.ts';
 
@@ -10,10 +11,9 @@ export interface DataflowOptions {
   queue: TrajectoryQueue;
   ledger: Ledger;
   pool: RolloutPool;
-  samples: number;
   temperature: number;
-  /** Seed of training task `index`. */
-  seedOf: (index: number) => number;
+  /** Training task `index`. */
+  taskOf: (index: number) => DrawnTask;
   onGroup?: (trajectories: Trajectory[]) => void;
   onLost?: (task: number) => void;
 }
@@ -76,13 +76,14 @@ export class Dataflow {
   }
 
   #dispatch(task: number): void {
-    const { queue, pool, samples, temperature, seedOf } = this.#o;
+    const { queue, pool, temperature, taskOf } = this.#o;
+    const { samples, ...drawn } = taskOf(task);
     const signal = this.#lineage.signal;
     const lost = () => {
       queue.redo(task, 'actor_died');
       this.#o.onLost?.(task);
     };
-    pool.run({ tasks: [{ index: task, seed: seedOf(task) }], samples, phase: 'train', temperature }, signal, lost).then(
+    pool.run({ tasks: [{ index: task, ...drawn }], samples, phase: 'train', temperature }, signal, lost).then(
       (trajectories) => {
         // A late answer of an abandoned lineage: its episodes are in the ledger as aborted.
         if (signal.aborted) return;

@@ -5,6 +5,7 @@
 import { isSinkflexError } from '../../kernels/index.ts';
 import type { ActorHandle, ObjectRef } from '../../runtime/index.ts';
 import type { ReferenceActor } from '../reference/index.ts';
+import type { TaskSource } from '../tasks/index.ts';
 import { learningRate, type Metrics, type Schedule, type TrainerActor } from '../trainer/index.ts';
 import {
   type Batch,
@@ -23,6 +24,7 @@ export interface PolicyStepsOptions {
   dataflow: Dataflow;
   queue: TrajectoryQueue;
   ledger: Ledger;
+  tasks: Pick<TaskSource, 'learn' | 'metrics'>;
   trainer: ActorHandle<typeof TrainerActor>;
   reference: ActorHandle<typeof ReferenceActor> | undefined;
   schedule: Schedule;
@@ -80,7 +82,7 @@ export class PolicySteps {
 
   /** One update of the policy. A dead reference is asked again; a dead trainer is the caller's business. */
   async update(p: Prepared): Promise<StepReport> {
-    const { queue, ledger, trainer, schedule, proxies, maxTokens, rewardComponents } = this.#o;
+    const { queue, ledger, tasks, trainer, schedule, proxies, maxTokens, rewardComponents } = this.#o;
     const began = performance.now();
     const waited = (began - this.#idleSince) / 1000;
     const lr = learningRate(schedule, p.batch.step);
@@ -90,6 +92,7 @@ export class PolicySteps {
         const result = await (scores ? trainer.update(p.packed, { lr }, scores) : trainer.update(p.packed, { lr }));
         scores?.release();
         queue.trained(p.batch, result.lineage);
+        tasks.learn(p.batch.results);
         const seconds = (performance.now() - began) / 1000;
         const tokens = p.packed.ids.length;
         const whole = seconds + waited;
@@ -103,6 +106,7 @@ export class PolicySteps {
             ...result.metrics,
             ...proxyMetrics(p.batch, proxies),
             ...ledgerMetrics(ledger.check()),
+            ...tasks.metrics(),
             'training/version': result.version,
             'timing_s/gen': waited,
             'timing_s/step': whole,

@@ -3,11 +3,12 @@
  * had is begun anew (same keys, so the same episodes). Where an episode runs does not change it: see the numeric contract.
  */
 import { isSinkflexError, type SinkflexError } from '../../kernels/index.ts';
+import type { Task } from '../tasks/index.ts';
 import type { Trajectory } from '../trajectory/index.ts';
 
 /** Tasks with `samples` episodes each. */
 export interface Assignment {
-  tasks: { index: number; seed: number }[];
+  tasks: ({ index: number } & Task)[];
   samples: number;
   /** `train` keys derive from the run's seed, `validation` ones from a constant. */
   phase: 'train' | 'validation';

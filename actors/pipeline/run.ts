@@ -5,9 +5,10 @@
 import { cpSync, renameSync, rmSync } from 'node:fs';
 import type { WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, ready } from '../../runtime/index.ts';
-import { entry, trainingTask } from '../environment/index.ts';
+import { entry } from '../environment/index.ts';
 import type { ReferenceActor } from '../reference/index.ts';
 import { rewardNames } from '../reward/index.ts';
+import type { SamplerState, TaskSource } from '../tasks/index.ts';
 import { type CheckpointState, modelFolder } from '../trainer/index.ts';
 import { Ledger, responseTokens, TrajectoryQueue, zeroSpread } from '../trajectory/index.ts';
 import { asynchronousSteps } from './asynchronous.ts';
@@ -31,6 +32,7 @@ export interface RunParts {
   config: TrainingConfig;
   store: WeightStore;
   cast: Cast;
+  tasks: TaskSource;
   recorder: Recorder;
   /** What goes beside the weights of every checkpoint, by file name. */
   tokenizerFiles: Record<string, string>;
@@ -43,6 +45,9 @@ interface Saved {
   step: number;
   cursor: number;
 }
+
+/** What a checkpoint keeps beside the trainer's own state. */
+type SavedExtra = RecorderState & { tokens: number; trained: number; sampler: SamplerState };
 
 export class Run {
   readonly #p: RunParts;
@@ -160,6 +165,7 @@ export class Run {
     const v = await validate({
       pool: this.#pool,
       config,
+      source: this.#p.tasks,
       tasks,
       signal,
       onProgress: (done) => progress({ kind: 'advance', phase: 'validation', done }),
@@ -180,7 +186,7 @@ export class Run {
     for (const instead of entry(config.env.name).alsoScored?.(environmentOptions(config)) ?? []) {
       const tasks = instead.seeds.length;
       progress({ kind: 'begin', phase: 'validation', total: tasks, label: instead.name });
-      const v = await validate({ pool: this.#pool, config, tasks, instead, signal });
+      const v = await validate({ pool: this.#pool, config, source: this.#p.tasks, tasks, instead, signal });
       this.seconds.validation += v.seconds;
       scored.push({ name: instead.name, tasks, score: v.interval });
       progress({ kind: 'end', phase: 'validation', seconds: v.seconds, numbers: { val: v.interval.mean } });
@@ -190,7 +196,7 @@ export class Run {
 
   /** GRPO until the last step or the end of the time budget; a lost trainer is put back to its last checkpoint. */
   async learn(): Promise<void> {
-    const { config, cast, recorder, progress, signal } = this.#p;
+    const { config, cast, recorder, progress, signal, tasks } = this.#p;
     const { trainer } = config;
     if (this.#step >= trainer.total_training_steps) return;
     progress({
@@ -201,6 +207,7 @@ export class Run {
     });
     const queue = new TrajectoryQueue({
       groupSize: config.rollout.n,
+      samplesOf: (index) => tasks.draw(index).samples,
       batchGroups: config.data.train_batch_size,
       staleness: config.mode === 'sync' ? 0 : config.async_training.staleness_threshold,
       maxConcurrent: Math.max(this.#pool.capacity, config.rollout.n),
@@ -212,9 +219,8 @@ export class Run {
       queue,
       ledger: this.#ledger,
       pool: this.#pool,
-      samples: config.rollout.n,
       temperature: config.rollout.temperature,
-      seedOf: (index) => trainingTask(config.seed, index),
+      taskOf: (index) => tasks.draw(index),
       onGroup: (group) => {
         for (const t of group) this.tokens += responseTokens(t);
       },
@@ -223,6 +229,7 @@ export class Run {
       dataflow,
       queue,
       ledger: this.#ledger,
+      tasks,
       trainer: cast.trainer,
       reference: this.#reference,
       schedule: policySchedule(config),
@@ -293,8 +300,9 @@ export class Run {
   async #save(step: number, cursor: number): Promise<void> {
     const { config, cast, recorder, tokenizerFiles } = this.#p;
     const dir = recorder.folder.checkpoint(step);
-    const extra: RecorderState & { tokens: number; trained: number; seconds: Run['seconds'] } = {
+    const extra: SavedExtra & { seconds: Run['seconds'] } = {
       ...recorder.state(),
+      sampler: this.#p.tasks.state(),
       tokens: this.tokens,
       trained: this.trained,
       seconds: { ...this.seconds },
@@ -325,11 +333,12 @@ export class Run {
   }
 
   async #adopt(state: CheckpointState): Promise<void> {
-    const extra = state.extra as unknown as RecorderState & { tokens: number; trained: number };
+    const extra = state.extra as unknown as SavedExtra;
     this.#step = state.step;
     this.#lineage = Math.max(this.#lineage, state.lineage);
     this.tokens = extra.tokens;
     this.trained = extra.trained;
+    this.#p.tasks.restore(extra.sampler);
     await this.#p.recorder.rewind(state.step, extra);
     this.#signs = WarningSigns.after(this.#p.recorder.records, this.#p.config);
   }

@@ -66,7 +66,7 @@ export interface Proxies {
 }
 
 export function proxyMetrics(batch: Batch, proxies: Proxies): Metrics {
-  const rewards = batch.drawnRewards;
+  const rewards = batch.results.flatMap((r) => r.rewards);
   const solved = rewards.length === 0 ? 0 : rewards.filter((r) => r >= 1).length / rewards.length;
   const drawn = rewards.length === 0 ? 0 : mean(rewards);
   return {

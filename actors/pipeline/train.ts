@@ -5,6 +5,7 @@ import { init, listActors, onActorChange, shutdown } from '../../runtime/index.t
 import { entry } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import { dialogueOf } from '../rollout/index.ts';
+import type { TaskSource } from '../tasks/index.ts';
 import { modelFolder, readCheckpoint } from '../trainer/index.ts';
 import { stopped, withAdvice } from './advice.ts';
 import { scoreBaselines } from './baselines.ts';
@@ -19,6 +20,7 @@ import { checkRoom } from './room.ts';
 import { Run } from './run.ts';
 import { RunFolder } from './run-folder.ts';
 import { environmentOptions } from './settings.ts';
+import { openTaskSource } from './task-source.ts';
 import { keepTokenizer, tokenizerFiles } from './tokenizer-files.ts';
 import { clipValidation } from './validation.ts';
 
@@ -63,7 +65,8 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     const chosen = dialogueOf(entry(asked.env.name), { model: source, variables });
     const { chat } = chosen;
     await checkEnvironment(asked);
-    const config = clipValidation(asked);
+    const tasks = await openTaskSource(asked);
+    const config = clipValidation(asked, tasks);
     if (config !== asked) {
       const text = `data.val_size = ${asked.data.val_size}: ${config.env.name} has ${config.data.val_size} held-out tasks, and each is run once`;
       progress({ kind: 'note', level: 'warning', text });
@@ -94,12 +97,13 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
       config,
       store,
       cast,
+      tasks,
       recorder,
       tokenizerFiles: tokenizerFiles(chat, tokenizer),
       progress,
       signal: ending.signal,
     });
-    const work = perform(run, config, cast, from, progress, began, ending.signal);
+    const work = perform({ run, config, cast, tasks, from, progress, began, signal: ending.signal });
     work.catch(() => {});
     const { before, after, also, baselines } = await Promise.race([work, aborted]);
     const restarts = listActors().reduce((n, a) => n + a.restarts, 0);
@@ -141,18 +145,20 @@ async function withModule(config: TrainingConfig): Promise<TrainingConfig> {
   return env.module === null ? config : { ...config, env: { ...env, module: await importModule(env.module) } };
 }
 
-async function perform(
-  run: Run,
-  config: TrainingConfig,
-  cast: ReturnType<typeof spawnCast>,
-  from: string | undefined,
-  progress: ProgressListener,
-  began: number,
-  signal: AbortSignal,
-): Promise<Pick<TrainingResult, 'before' | 'after' | 'also' | 'baselines'>> {
+async function perform(o: {
+  run: Run;
+  config: TrainingConfig;
+  cast: ReturnType<typeof spawnCast>;
+  tasks: TaskSource;
+  from: string | undefined;
+  progress: ProgressListener;
+  began: number;
+  signal: AbortSignal;
+}): Promise<Pick<TrainingResult, 'before' | 'after' | 'also' | 'baselines'>> {
+  const { run, config, cast, tasks, from, progress, began, signal } = o;
   await castReady(cast);
   progress({ kind: 'end', phase: 'start', seconds: (performance.now() - began) / 1000 });
-  const baselines = scoreBaselines(config, signal);
+  const baselines = scoreBaselines(config, tasks, signal);
   baselines.catch(() => {});
   if (from) await run.resume(from);
   else await run.warmStart();

@@ -2,11 +2,10 @@
  * Validation: the same held-out tasks for every run and seed, sampled by the same code as training with keys of their own. Its own keys
  * mean that a score is a function of the weights alone.
  */
-import { entry, validationTask } from '../environment/index.ts';
+import type { TaskSource } from '../tasks/index.ts';
 import type { Trajectory } from '../trajectory/index.ts';
 import type { TrainingConfig } from './config.ts';
 import type { RolloutPool } from './pool.ts';
-import { environmentOptions } from './settings.ts';
 import { type Interval, mean, passRates, scoreInterval } from './statistics.ts';
 import { diagnosticMeans, diagnosticMetrics } from './step-metrics.ts';
 
@@ -22,15 +21,9 @@ export interface Validation {
   metrics: Record<string, number>;
 }
 
-/** Seed of held-out task `index` of a run. */
-export function heldOutSeeds(config: TrainingConfig): (index: number) => number {
-  const seeds = entry(config.env.name).validationSeeds?.(environmentOptions(config));
-  return (index) => (seeds ? seeds[index]! : validationTask(index));
-}
-
 /** No more held-out tasks than there are, so that none is run twice. */
-export function clipValidation(config: TrainingConfig): TrainingConfig {
-  const there = entry(config.env.name).validationSeeds?.(environmentOptions(config)).length ?? Number.POSITIVE_INFINITY;
+export function clipValidation(config: TrainingConfig, tasks: Pick<TaskSource, 'heldOutCount'>): TrainingConfig {
+  const there = tasks.heldOutCount;
   const { val_size: size, val_interim_size: interim } = config.data;
   return size <= there ? config : { ...config, data: { ...config.data, val_size: there, val_interim_size: Math.min(interim, there) } };
 }
@@ -41,6 +34,7 @@ const chunk = 8;
 export async function validate(o: {
   pool: RolloutPool;
   config: TrainingConfig;
+  source: Pick<TaskSource, 'heldOut'>;
   tasks: number;
   /** Seeds in place of the held-out ones, under a name of their own. */
   instead?: { name: string; seeds: readonly number[] };
@@ -51,11 +45,11 @@ export async function validate(o: {
   const began = performance.now();
   const n = config.val.n;
   const { instead } = o;
-  const seedOf = instead ? (index: number) => instead.seeds[index]! : heldOutSeeds(config);
+  const taskOf = (index: number) => (instead ? { seed: instead.seeds[index]! } : o.source.heldOut(index));
   let done = 0;
   const parts: Promise<Trajectory[]>[] = [];
   for (let from = 0; from < o.tasks; from += chunk) {
-    const tasks = Array.from({ length: Math.min(chunk, o.tasks - from) }, (_, k) => ({ index: from + k, seed: seedOf(from + k) }));
+    const tasks = Array.from({ length: Math.min(chunk, o.tasks - from) }, (_, k) => ({ index: from + k, ...taskOf(from + k) }));
     parts.push(
       pool.run({ tasks, samples: n, phase: 'validation', temperature: config.val.temperature }, signal).then((t) => {
         done += tasks.length;

@@ -7,6 +7,7 @@ import { Engine, type EngineOptions, type StoreAddress, WeightStore } from '../.
 import { type ActorHandle, currentActor, defineActor, withOptions } from '../../runtime/index.ts';
 import { type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
 import { type Chat, episodeIds } from '../language/index.ts';
+import type { Task } from '../tasks/index.ts';
 import type { Trajectory } from '../trajectory/index.ts';
 import { type DialogueOptions, dialogueOf } from './dialogue.ts';
 import { type EpisodeLimits, type EpisodeTask, playEpisode, type RemoteEpisode } from './episode.ts';
@@ -39,7 +40,7 @@ export interface RolloutOptions {
 }
 
 export interface RolloutAssignment {
-  tasks: { index: number; seed: number }[];
+  tasks: ({ index: number } & Task)[];
   samples: number;
   phase: 'train' | 'validation';
   /** 0 is greedy. */
@@ -85,11 +86,11 @@ export class Rollout {
   async rollout(a: RolloutAssignment): Promise<Trajectory[]> {
     const { signal } = currentActor();
     const episodes: Promise<Trajectory>[] = [];
-    for (const { index, seed } of a.tasks) {
+    for (const { index, seed, options } of a.tasks) {
       const group = `${a.phase === 'train' ? 't' : 'v'}${index}`;
       for (let sample = 0; sample < a.samples; sample++) {
         const task: EpisodeTask = { task: index, sample, group, seed };
-        episodes.push(playWithRetries(task, signal, this.#o.retries, (attempt) => this.#play(task, a, attempt, signal)));
+        episodes.push(playWithRetries(task, signal, this.#o.retries, (attempt) => this.#play(task, options, a, attempt, signal)));
       }
     }
     return Promise.all(episodes);
@@ -121,13 +122,19 @@ export class Rollout {
     this.#store.close();
   }
 
-  async #play(task: EpisodeTask, a: RolloutAssignment, attempt: number, signal: AbortSignal): Promise<Trajectory> {
+  async #play(
+    task: EpisodeTask,
+    options: Task['options'],
+    a: RolloutAssignment,
+    attempt: number,
+    signal: AbortSignal,
+  ): Promise<Trajectory> {
     this.#open++;
     try {
       const key = a.phase === 'train' ? this.#o.runSeed : validationKey;
       const t = await playEpisode(task, {
         engine: this.#engine,
-        environment: this.#remote(task, a.phase, key, attempt),
+        environment: this.#remote(task, options, a.phase, key, attempt),
         dialogue: this.#chat,
         limits: this.#o.limits,
         sampling: {
@@ -147,14 +154,14 @@ export class Rollout {
     }
   }
 
-  #remote(task: EpisodeTask, phase: string, key: number, attempt: number): RemoteEpisode {
+  #remote(task: EpisodeTask, options: Task['options'], phase: string, key: number, attempt: number): RemoteEpisode {
     const { environments, environmentTimeoutMs } = this.#o;
     const handle = environments[(task.task + task.sample + attempt) % environments.length]!;
     const host = withOptions(handle, { timeoutMs: environmentTimeoutMs });
     // Unique over actors and their lives: what closes an abandoned episode late never meets its successor.
     const id = `${this.#prefix}/${phase}/${task.task}/${task.sample}/${this.#instances++}`;
     return {
-      reset: () => host.reset(id, { seed: task.seed, latencyKey: [key, task.task, task.sample] }),
+      reset: () => host.reset(id, { seed: task.seed, ...(options ? { options } : {}), latencyKey: [key, task.task, task.sample] }),
       step: (action) => host.step(id, action),
       close: () => {
         host.close(id).catch(() => {

@@ -101,7 +101,8 @@ export class Trainer {
       );
     }
     const klWeight = Math.max(r.kl.coefficient, r.shaping.kl?.coefficient ?? 0);
-    if (klWeight > 0 && !reference) {
+    // A batch of which the filter left nothing has nothing to be scored either.
+    if (klWeight > 0 && !reference && batch.ids.length > 0) {
       throw new ActorsError(
         'SINKFLEX_LOSS_OPTION',
         `the KL to the reference has the weight ${klWeight} (actor.kl_loss_coef or algorithm.kl_ctrl.kl_coef) and needs the reference's log-probabilities, but none came with the batch.`,

@@ -13,8 +13,10 @@ import { type Ledger, trajectoryKey } from './ledger.ts';
 import { hasValidReward, type Trajectory, type TrajectoryGroup } from './types.ts';
 
 export interface QueueOptions {
-  /** Samples of a group. */
+  /** Samples of a group, at most where `samplesOf` is given. */
   groupSize: number;
+  /** Samples of the group of a task; asked once, when it is admitted. */
+  samplesOf?: (task: number) => number;
   /** Groups of a training batch. */
   batchGroups: number;
   /** eta: training steps that a batch may lag behind. */
@@ -38,8 +40,8 @@ export interface Batch {
   drawn: number;
   /** Filtered groups by reason. */
   filtered: Record<string, number>;
-  /** Scores of everything drawn, filtered groups included: the score of the policy and not of the selection. */
-  drawnRewards: number[];
+  /** Scores of everything drawn, filtered groups included: the score of the policy and not of the selection. In task order. */
+  results: { task: number; rewards: number[] }[];
 }
 
 export class TrajectoryQueue {
@@ -51,6 +53,8 @@ export class TrajectoryQueue {
   /** Finished groups that wait for an earlier one. */
   readonly #finished = new Map<number, TrajectoryGroup>();
   readonly #dispatched = new Set<number>();
+  /** Of groups that are not settled. */
+  readonly #sizes = new Map<number, number>();
   /** Task index up to which everything is settled. */
   #frontier = 0;
   #open: Batch;
@@ -98,14 +102,16 @@ export class TrajectoryQueue {
     const task = this.#next++;
     this.#running++;
     this.#dispatched.add(task);
-    for (let s = 0; s < groupSize; s++) this.#o.ledger.sample(trajectoryKey(task, s));
+    const size = this.#o.samplesOf?.(task) ?? groupSize;
+    this.#sizes.set(task, size);
+    for (let s = 0; s < size; s++) this.#o.ledger.sample(trajectoryKey(task, s));
     return task;
   }
 
   /** The group's actor was lost: the same task begins anew with the same keys. */
   redo(task: number, reason: string): void {
     if (!this.#dispatched.has(task)) throw this.#unexpected(task, 'redone');
-    for (let s = 0; s < this.#o.groupSize; s++) {
+    for (let s = 0; s < this.#sizes.get(task)!; s++) {
       this.#o.ledger.abort(trajectoryKey(task, s), reason);
       this.#o.ledger.sample(trajectoryKey(task, s));
     }
@@ -144,6 +150,7 @@ export class TrajectoryQueue {
     this.#accepted = step * this.#o.batchGroups;
     this.#finished.clear();
     this.#dispatched.clear();
+    this.#sizes.clear();
     this.#closed = [];
     this.#closedCount = step;
     this.#closedCursor = cursor;
@@ -151,7 +158,7 @@ export class TrajectoryQueue {
   }
 
   #newBatch(): Batch {
-    return { step: this.#closedCount, groups: [], cursor: this.#closedCursor, drawn: 0, filtered: {}, drawnRewards: [] };
+    return { step: this.#closedCount, groups: [], cursor: this.#closedCursor, drawn: 0, filtered: {}, results: [] };
   }
 
   #drawLimit(): number {
@@ -159,7 +166,9 @@ export class TrajectoryQueue {
   }
 
   #settle(group: TrajectoryGroup): void {
-    const { ledger, batchGroups, groupSize } = this.#o;
+    const { ledger, batchGroups } = this.#o;
+    const groupSize = this.#sizes.get(group.task)!;
+    this.#sizes.delete(group.task);
     const open = this.#open;
     const kept: Trajectory[] = [];
     for (const t of group.trajectories) {
@@ -176,7 +185,7 @@ export class TrajectoryQueue {
       if (!group.trajectories.some((t) => t.sample === s)) ledger.abort(trajectoryKey(group.task, s), 'lost');
     }
     const valid: TrajectoryGroup = { ...group, trajectories: kept.sort((a, b) => a.sample - b.sample) };
-    for (const t of kept) open.drawnRewards.push(t.reward);
+    open.results.push({ task: group.task, rewards: kept.map((t) => t.reward) });
     const reason = kept.length < Math.min(2, groupSize) ? 'too_few_valid' : this.#o.filter?.(valid);
     open.drawn++;
     if (reason === undefined) {

@@ -64,7 +64,12 @@ function flow(o: { eta: number; workers: RolloutWorker[]; episodes?: number; bat
     maxConcurrent: pool.capacity,
     ledger,
   });
-  return { ledger, pool, queue, dataflow: new Dataflow({ queue, ledger, pool, samples: 2, temperature: 1, seedOf: (i) => i * 10 }) };
+  return {
+    ledger,
+    pool,
+    queue,
+    dataflow: new Dataflow({ queue, ledger, pool, temperature: 1, taskOf: (i) => ({ seed: i * 10, samples: 2 }) }),
+  };
 }
 const tasks = (b: Batch) => b.groups.map((g) => g.task);
 

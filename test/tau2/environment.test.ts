@@ -11,6 +11,7 @@ import {
   validationTask,
 } from '../../actors/environment/index.ts';
 import { parseConfig, parseOverrides } from '../../actors/pipeline/config.ts';
+import { openTaskSource } from '../../actors/pipeline/task-source.ts';
 import { clipValidation } from '../../actors/pipeline/validation.ts';
 import { absent, dataFolder, NO_FIXES } from './traces.ts';
 
@@ -79,7 +80,7 @@ t.test('validation runs each task of the split once, in order', skip, async (t) 
     t.strictSame(got, wanted);
   }
   const config = parseConfig([parseOverrides(['env.name=tau2-retail', `env.options.data=${data}`, 'data.val_size=400'])]);
-  t.match(clipValidation(config).data, { val_size: 40, val_interim_size: 40 });
+  t.match(clipValidation(config, await openTaskSource(config)).data, { val_size: 40, val_interim_size: 40 });
 });
 
 t.test('an episode alone: the reference by hand', skip, async (t) => {
