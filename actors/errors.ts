@@ -4,6 +4,7 @@ import { SinkflexError } from '../kernels/index.ts';
 export { didYouMean } from '../kernels/index.ts';
 
 export const actorsErrorCodes = {
+  SINKFLEX_CLUSTER_UNFIT: 'The cluster cannot carry the run as it is: the message says what is missing.',
   SINKFLEX_ENVIRONMENT_UNKNOWN: 'Name a registered environment, or register yours before its name is used.',
   SINKFLEX_ENVIRONMENT_TAKEN: 'Register the environment under another name.',
   SINKFLEX_ENVIRONMENT_MODULE:

@@ -8,6 +8,7 @@ import { ReferenceActor } from '../reference/index.ts';
 import { type DialogueOptions, RolloutActor } from '../rollout/index.ts';
 import { TrainerActor } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
+import type { Hosts } from './hosts.ts';
 import { type Placement, place } from './placement.ts';
 import type { RolloutWorker } from './pool.ts';
 import type { ActorRecord } from './run-folder.ts';
@@ -29,9 +30,10 @@ export interface Cast {
   environments: ActorHandle<typeof EnvironmentActor>[];
   rollouts: ActorHandle<typeof RolloutActor>[];
   trainer: ActorHandle<typeof TrainerActor>;
+  hosts: Hosts;
 }
 
-export function spawnCast(config: TrainingConfig, store: StoreAddress, dialogue: DialogueOptions): Cast {
+export function spawnCast(config: TrainingConfig, store: StoreAddress, hosts: Hosts, dialogue: DialogueOptions): Cast {
   const placement = place(config, availableParallelism());
   const options = environmentOptions(config);
   const restarts = supervision(config);
@@ -43,6 +45,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, dialogue:
       args: [{ environment: config.env.name, options, latency: config.env.latency, reward: config.reward }],
       maxConcurrency: 1 << 20,
       imports,
+      ...hosts.away(i),
       ...restarts,
     }),
   );
@@ -53,7 +56,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, dialogue:
       threads: placement.rolloutThreads,
       args: [
         {
-          store,
+          store: hosts.store,
           threads: placement.rolloutThreads,
           maxSequences: placement.sequences,
           limits: { maxTokens: rollout.max_model_len, maxTokensPerTurn: rollout.max_tokens_per_turn, maxTurns: config.env.max_turns },
@@ -78,17 +81,20 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, dialogue:
       ],
       maxConcurrency: 1 << 20,
       imports,
+      ...hosts.away(i),
       ...restarts,
     }),
   );
+  hosts.watch(rollouts.map((handle, i) => ({ name: `rollout-${i}`, handle })));
   const trainer = spawn(TrainerActor, {
     name: 'trainer',
     threads: placement.trainerThreads,
     args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config), fenced: true }],
     imports,
+    ...hosts.home,
     ...restarts,
   });
-  return { placement, environments, rollouts, trainer };
+  return { placement, environments, rollouts, trainer, hosts };
 }
 
 /** The reference needs its weights first, so it comes after the warm start. */
@@ -97,12 +103,14 @@ export function spawnReference(
   placement: Placement,
   folder: string,
   policy: StoreAddress,
+  hosts: Hosts,
 ): ActorHandle<typeof ReferenceActor> | undefined {
   const threads = placement.referenceThreads;
   if (threads === undefined) return undefined;
   return spawn(ReferenceActor, {
     name: 'reference',
     threads: threads,
+    ...hosts.home,
     args: [
       {
         folder,
@@ -123,7 +131,10 @@ export async function castReady(cast: Cast): Promise<void> {
 export function rolloutWorkers(cast: Cast): RolloutWorker[] {
   return cast.rollouts.map((handle, i) => ({
     name: `rollout-${i}`,
-    rollout: (assignment, signal) => withOptions(handle, { signal }).rollout(assignment),
+    async rollout(assignment, signal) {
+      if (cast.hosts.several) await cast.hosts.caughtUp(`rollout-${i}`);
+      return withOptions(handle, { signal }).rollout(assignment);
+    },
   }));
 }
 

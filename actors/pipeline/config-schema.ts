@@ -54,6 +54,19 @@ export const TrainingConfig = z.strictObject({
   ),
   output: key(z.string().min(1).nullable(), null, 'path', 'run folder; null makes runs/<utc>-<preset>'),
   resume: key(z.string().min(1).nullable(), null, 'path', 'run folder to continue from its last checkpoint, or one checkpoint folder'),
+  cluster: section({
+    address: key(
+      z.string().min(1).nullable(),
+      null,
+      '',
+      'folder (or URL) of a running head: rollouts and environments run on the other hosts of its cluster; null keeps all in this process and its children',
+    ),
+    token_file: key(z.string().min(1).nullable(), null, 'path', 'token of a cluster on another host; null takes SINKFLEX_TOKEN_FILE'),
+    listen: key(z.string().min(1).nullable(), null, 'host:port', 'where other hosts find the workers of this one'),
+    tls_ca: key(z.string().min(1).nullable(), null, 'path', 'who may have signed the certificates of other hosts'),
+    tls_cert: key(z.string().min(1).nullable(), null, 'path', 'certificate of this host'),
+    tls_key: key(z.string().min(1).nullable(), null, 'path', 'key of that certificate'),
+  }),
   env: section({
     name: key(z.string().min(1), 'desk', '', 'environment, by its registered name'),
     module: key(

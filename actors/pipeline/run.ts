@@ -155,7 +155,7 @@ export class Run {
     const { folder } = recorder;
     // The process before this one ended right after its first checkpoint, or somebody took the folder away.
     if (usesReference(config) && !hasReference(folder)) this.#writeReference(folder.checkpoint(0));
-    this.#reference = spawnReference(config, cast.placement, referenceFolder(folder), store.address);
+    this.#reference = spawnReference(config, cast.placement, referenceFolder(folder), store.address, cast.hosts);
     if (this.#reference) await ready(this.#reference, { timeoutMs: 60_000 });
   }
 

@@ -11,6 +11,7 @@ import { stopped, withAdvice } from './advice.ts';
 import { scoreBaselines } from './baselines.ts';
 import { actorRecords, castReady, spawnCast } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
+import { clusterOptions, Hosts } from './hosts.ts';
 import { initialiseWeights, makeStore, resolveModel } from './model.ts';
 import { importModule } from './module.ts';
 import { checkCpu, checkEnvironment, checkReference } from './preflight.ts';
@@ -52,6 +53,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   aborted.catch(() => {});
   let store: WeightStore | undefined;
   let recorder: Recorder | undefined;
+  let hosts: Hosts | undefined;
   let unwatch: (() => void) | undefined;
   try {
     checkCpu();
@@ -78,10 +80,11 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     const tokenizer = chosen.of === 'model' ? keepTokenizer(source!, folder) : null;
     progress({ kind: 'begin', phase: 'start', total: 0 });
     recorder = new Recorder(folder, config, chat);
-    await init();
+    await init(clusterOptions(config));
     store = makeStore(config, model, from);
     await initialiseWeights(config, store, { checkpoint: from, signal: ending.signal });
-    const cast = spawnCast(config, store.address, { model: tokenizer, variables });
+    hosts = await Hosts.open(config, store);
+    const cast = spawnCast(config, store.address, hosts, { model: tokenizer, variables });
     const book = recorder;
     const weights = store;
     const write = () => book.actors(actorRecords(weights.current()?.version));
@@ -132,6 +135,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     throw withAdvice(error, { checkpoint: from, path: settings.model.path });
   } finally {
     unwatch?.();
+    hosts?.close();
     ending.abort(new ActorsError('SINKFLEX_ABORTED', 'the run is over'));
     await shutdown({ timeoutMs: shutdownMs });
     store?.close();

@@ -3,7 +3,7 @@
  * batching); an episode that waits for its environment is simply not in the step. Calls are concurrent: each assignment answers when its
  * last episode is done.
  */
-import { Engine, type EngineOptions, type StoreAddress, WeightStore } from '../../kernels/index.ts';
+import { Engine, type EngineOptions, type StoreAddress, type WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, currentActor, defineActor, withOptions } from '../../runtime/index.ts';
 import { type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
 import { type Chat, episodeIds } from '../language/index.ts';
@@ -12,9 +12,10 @@ import type { Trajectory } from '../trajectory/index.ts';
 import { type DialogueOptions, dialogueOf } from './dialogue.ts';
 import { type EpisodeLimits, type EpisodeTask, playEpisode, type RemoteEpisode } from './episode.ts';
 import { playWithRetries } from './retry.ts';
+import { openWeights, type ReplicatedStore } from './weights.ts';
 
 export interface RolloutOptions {
-  store: StoreAddress;
+  store: StoreAddress | ReplicatedStore;
   threads: number;
   /** Episodes that run at once. */
   maxSequences: number;
@@ -60,8 +61,8 @@ const validationKey = 0x80000001;
 
 export class Rollout {
   readonly #o: RolloutOptions;
-  readonly #store: WeightStore;
-  readonly #engine: Engine;
+  #store!: WeightStore;
+  #engine!: Engine;
   readonly #chat: Chat;
   readonly #prefix = `${currentActor().name}/${currentActor().incarnation}`;
   #open = 0;
@@ -72,7 +73,11 @@ export class Rollout {
   constructor(o: RolloutOptions) {
     this.#o = o;
     this.#chat = dialogueOf(entry(o.environment), o.dialogue ?? { model: null }).chat;
-    this.#store = WeightStore.open(o.store);
+  }
+
+  async start(): Promise<void> {
+    const o = this.#o;
+    this.#store = await openWeights(o.store);
     this.#engine = new Engine({
       store: this.#store,
       threads: o.threads,
@@ -118,8 +123,8 @@ export class Rollout {
   }
 
   async stop(): Promise<void> {
-    await this.#engine.dispose();
-    this.#store.close();
+    await this.#engine?.dispose();
+    this.#store?.close();
   }
 
   async #play(

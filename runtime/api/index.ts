@@ -69,6 +69,7 @@ export {
   RuntimeFailure,
   runtimeErrorCodes,
 } from './errors.ts';
+export { currentHost, HOST_LABEL } from './host-name.ts';
 export {
   listActorLoad,
   listEvents,

@@ -5,6 +5,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { nanoid } from 'nanoid';
 import { RuntimeFailure } from '../api/errors.ts';
+import { HOST_LABEL, hostNameOf } from '../api/host-name.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { FromHead } from '../control/index.ts';
 import { isClusterUrl } from '../links/index.ts';
@@ -99,7 +100,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     {
       node,
       total: { cpus, gpus, memory, ...options.total },
-      labels: { ...options.labels },
+      labels: { [HOST_LABEL]: hostNameOf(folder), ...options.labels },
       folder,
       ownFolder,
       token,

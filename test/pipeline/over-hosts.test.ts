@@ -1,0 +1,63 @@
+// The whole job over several hosts: rollouts and environments elsewhere, with copies of the weights; the same bits as on one host, and no host
+// but that of the trainer is needed.
+import { join } from 'node:path';
+import t from 'tap';
+import { listActors } from '../../runtime/index.ts';
+import { endHostProcesses, startHostProcess } from '../runtime/fixtures/processes-of-hosts.ts';
+import { balanced, essence, ledger, root, start } from './tiny-run.ts';
+
+t.setTimeout(240_000);
+const folder = join(root, 'cluster');
+const agents = new Map<string, Awaited<ReturnType<typeof startHostProcess>>['child']>();
+t.before(async () => {
+  const url = (await startHostProcess('head', folder, '127.0.0.1:0')).said.url as string;
+  const join = async (node: string, address: string, ...more: string[]): Promise<void> => {
+    agents.set(node, (await startHostProcess('agent', address, node, ...more)).child);
+  };
+  await Promise.all([join('home', folder), join('east', url, `${folder}/token`), join('west', url, `${folder}/token`)]);
+});
+t.teardown(endHostProcesses);
+
+t.test('a synchronous run over three hosts has the bits of one on a single host', async (t) => {
+  await start('one', { mode: 'sync' });
+  const nodes = new Map<string, string>();
+  await start(
+    'three',
+    { mode: 'sync', 'cluster.address': folder },
+    {
+      on: (event) => {
+        if (event.kind !== 'advance') return;
+        for (const { name, node } of listActors()) nodes.set(name, node);
+      },
+    },
+  );
+  t.strictSame(await essence('three'), await essence('one'));
+  t.same(
+    ['trainer', 'weights-east', 'weights-west'].map((name) => nodes.get(name)),
+    ['home', 'east', 'west'],
+  );
+  // A host that is suspect for a moment is passed over.
+  for (const kind of ['rollout', 'environment'])
+    t.ok(
+      [0, 1].some((i) => nodes.get(`${kind}-${i}`) !== 'home'),
+      `${kind}s are on other hosts`,
+    );
+});
+
+t.test('an asynchronous run goes on when a host is killed', async (t) => {
+  let killed = false;
+  const result = await start(
+    'killed',
+    { mode: 'async', 'cluster.address': folder },
+    {
+      on: (event) => {
+        if (killed || event.kind !== 'advance' || event.phase !== 'grpo' || event.done < 2) return;
+        killed = true;
+        agents.get('east')!.kill('SIGKILL');
+      },
+    },
+  );
+  t.ok(killed);
+  t.match(result, { steps: 5 });
+  t.ok(balanced(ledger('killed')), 'the books balance');
+});
