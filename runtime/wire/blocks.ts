@@ -58,10 +58,14 @@ export function isShortage(error: unknown): boolean {
   );
 }
 
-/** Views of so many bytes are worth a look at the young part of the heap, where most of them die: their blocks are used again then. */
-const LOOK_AFTER_BYTES = 24 * 2 ** 20;
-/** Before V8 has counted 64 MiB more, which make it mark all of its heap. */
-const LOOK_SOON_MS = 2;
+/**
+ * Views of so many bytes are worth a look at the young part of the heap, where most of them die: their blocks are used again then. On a
+ * heap of 20 MB, V8 marks all of it when external memory is 9 MB above its least, again and again while values of 10 MB come and go; a
+ * look takes a third of a millisecond.
+ */
+const LOOK_AFTER_BYTES = 8 * 2 ** 20;
+/** While the reader's own call is under way, before the next view: one that lives through two looks is old, and is left to the marking. */
+const LOOK_SOON_MS = 1;
 /** One such view is past that anyway; the look waits until its reader has had it. */
 const LARGE = 32 * 2 ** 20;
 const LOOK_AFTER_MS = 20;
