@@ -1,6 +1,7 @@
 // What training a model takes, said before anything is allocated: bytes by category, and the longest sequence that fits. Activations and
 // scratch are measured by the code that lays them out (kernels/model/training_pass.cpp, kernels/ops/workspace.cpp), run without memory.
 import { callNative, SinkflexError } from './errors.ts';
+import type { LoraConfig } from './lora.ts';
 import { type ModelConfig, toNative } from './model-config.ts';
 import { addon } from './native.ts';
 import { tensorLayout } from './tensor-layout.ts';
@@ -14,6 +15,8 @@ export interface TrainingShape {
   checkpointing?: boolean;
   /** Slots of the weight store; default 2, what training alone needs. */
   slots?: number;
+  /** Adapters are learnt, over the frozen model in one slot more; `slots` are then those of the adapters. */
+  lora?: LoraConfig;
 }
 
 /** Bytes. */
@@ -50,25 +53,34 @@ const FLOAT = 4;
 export function trainingMemory(config: ModelConfig, o: TrainingShape): TrainingMemory {
   if (o.lengths.length === 0 || !o.lengths.every((n) => Number.isSafeInteger(n) && n > 0))
     throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', 'lengths must be whole numbers of tokens, at least one');
-  const layout = tensorLayout(config);
+  const { lora } = o;
+  const layout = tensorLayout(config, lora);
   const rows = o.rows ?? o.lengths.reduce((sum, n) => sum + n - 1, 0);
   const pass = callNative(() =>
     passMemory(
-      { ...toNative(config), prefix: 0 },
+      { ...toNative(config, lora), prefix: 0 },
       Float64Array.from(o.lengths),
       rows,
       keepOf(true, o.checkpointing ?? false),
       o.threads ?? 1,
     ),
   );
-  const tiedHead = config.tie_word_embeddings ? config.vocab_size * config.hidden_size * FLOAT : 0;
+  const tiedHead = config.tie_word_embeddings && lora === undefined ? config.vocab_size * config.hidden_size * FLOAT : 0;
   const parts = {
-    weights: (o.slots ?? 2) * layout.totalBytes,
+    weights: (o.slots ?? 2) * layout.totalBytes + (lora === undefined ? 0 : tensorLayout(config).totalBytes),
     gradients: layout.dataBytes + tiedHead,
     optimizer: 2 * Math.ceil(layout.dataBytes / 64) * 64,
     ...pass,
   };
   return { ...parts, total: Object.values(parts).reduce((sum, bytes) => sum + bytes, 0) };
+}
+
+/** Bytes of a forward pass that keeps nothing, over micro-batches of this shape: scoring. Takes no memory. */
+export function scoringMemory(config: ModelConfig, o: Pick<TrainingShape, 'lengths' | 'rows' | 'threads' | 'lora'>): number {
+  const rows = o.rows ?? o.lengths.reduce((sum, n) => sum + n - 1, 0);
+  const native = { ...toNative(config, o.lora), prefix: 0 };
+  const pass = callNative(() => passMemory(native, Float64Array.from(o.lengths), rows, keepOf(false, false), o.threads ?? 1));
+  return pass.activations + pass.workspace + pass.logits;
 }
 
 /** The longest single sequence whose training stays within `bytes`; 0 if not even one token does. */

@@ -82,9 +82,9 @@ export class WeightStore {
     return new WeightStore(base.config, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout, { config, base });
   }
 
-  /** Bytes of one image of this configuration: of a slot, and of model.safetensors in float32. Takes no memory. */
-  static imageBytes(config: ModelConfig): number {
-    return tensorLayout(config).totalBytes;
+  /** Bytes of one image of this configuration, or of adapters to it: of a slot, and of its file in float32. Takes no memory. */
+  static imageBytes(config: ModelConfig, lora?: LoraConfig): number {
+    return tensorLayout(config, lora).totalBytes;
   }
 
   static open(address: StoreAddress): WeightStore {

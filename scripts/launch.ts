@@ -2,7 +2,8 @@
 import { relative } from 'node:path';
 import { Command, Option } from 'commander';
 import { stringify } from 'yaml';
-import { checkOutput, isHubName, planPlacement, type TrainingConfig, train } from '../actors/index.ts';
+import { checkOutput, isHubName, memoryRows, planPlacement, predictMemory, sizeText, type TrainingConfig, train } from '../actors/index.ts';
+import { isSinkflexError, os } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { hubModel } from './model-folder.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
@@ -43,7 +44,10 @@ export function launchCommand(): Command {
     .option('--tau2-data <folder>', 'where the data of tau2-bench are (env.options.data)')
     .option('--tau2-fixes <names>', "the benchmark's faults to put right, or all (env.options.fixes)")
     .option('--sandbox <provider>', 'where programs of the policy run: local, runsc, or unsafe-subprocess (env.options.sandbox)')
-    .option('--dry-run', 'show the resolved settings and where every actor would go; start nothing, write nothing')
+    .option(
+      '--dry-run',
+      'show the resolved settings, where every actor would go and the memory that it takes; start nothing, write nothing',
+    )
     .option('--json', 'print the result as one JSON line on standard output instead of the table')
     .addHelpText('after', helpAfter)
     .action(async (words: string[] | undefined, options: LaunchOptions) => {
@@ -101,7 +105,25 @@ export async function composeLaunch(
 function dryRun(config: TrainingConfig, preset: string): string {
   if (config.output !== null && config.resume === null) checkOutput(config.output);
   const rows = planPlacement(config).map((a) => [a.name, a.kind, a.isolation, String(a.threads)]);
-  return `# Settings (preset ${preset}); nothing was started\n${stringify(config)}\n# Placement\n${table([['actor', 'kind', 'isolation', 'threads'], ...rows], { header: true, indent: '# ' })}\n`;
+  const placement = table([['actor', 'kind', 'isolation', 'threads'], ...rows], { header: true, indent: '# ' });
+  return `# Settings (preset ${preset}); nothing was started\n${stringify(config)}\n# Placement\n${placement}\n\n# Memory\n${memoryPlan(config)}\n`;
+}
+
+/** What the run would take by category, beside what there is. */
+function memoryPlan(config: TrainingConfig): string {
+  const { path } = config.model;
+  if (path !== null && isHubName(relative(process.cwd(), path)))
+    return `# ${path} is fetched when the run starts; its memory is known then`;
+  try {
+    const memory = predictMemory(config);
+    const available = os.availableMemory();
+    const rows = [...memoryRows(memory), ['total', sizeText(memory.total)], ['available', sizeText(available)]];
+    const verdict = memory.total <= available ? '' : '\n# It does not fit: the run would be refused.';
+    return `${table(rows, { indent: '# ', right: [1] })}${verdict}`;
+  } catch (error) {
+    if (!isSinkflexError(error)) throw error;
+    return `# not known: ${error.code}: ${error.message}`;
+  }
 }
 
 /** commander hands a variadic argument over as a list, or nothing. */

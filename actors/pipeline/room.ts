@@ -1,16 +1,13 @@
 /** Whether the machine has room for a run: memory for its weights and its trainer, disk for its checkpoints. Asked before anything starts. */
 import { existsSync, readdirSync, statfsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { type ModelConfig, os, SinkflexError, WeightStore } from '../../kernels/index.ts';
+import { type ModelConfig, SinkflexError, WeightStore } from '../../kernels/index.ts';
 import type { TrainingConfig } from './config.ts';
+import { checkRunMemory, sizeText as size } from './memory.ts';
+import { adaptersOf } from './model.ts';
 import { RunFolderError } from './run-folder-io.ts';
-import { usesReference } from './settings.ts';
 
-/** Slots that the store of the policy takes at once, and that of the reference. */
-const POLICY_SLOTS = 3;
-const REFERENCE_SLOTS = 2;
-/** The trainer keeps gradients and two moments; a checkpoint holds the weights and the moments. */
-const TRAINER_COPIES = 3;
+/** A checkpoint holds the weights, or the adapters, and two moments of each. */
 const CHECKPOINT_COPIES = 3;
 /** The engine shows JavaScript a slot as one view, which is no larger. */
 const LARGEST_IMAGE = 2 ** 32;
@@ -26,29 +23,21 @@ export function checkRoom(config: TrainingConfig, model: ModelConfig, room: Room
   const image = WeightStore.imageBytes(model);
   const shape = ['hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_local_experts'] as const;
   const what = `a model of ${Math.round(image / 4e6)} million parameters (${shape.map((key) => `${key} ${model[key]}`).join(', ')})`;
-  const lower = 'lower model.hidden_size, model.intermediate_size, model.num_hidden_layers or model.num_local_experts';
+  const lower =
+    config.model.path === null
+      ? 'lower model.hidden_size, model.intermediate_size, model.num_hidden_layers or model.num_local_experts'
+      : 'take a smaller model';
   if (image > LARGEST_IMAGE) {
     throw new SinkflexError('SINKFLEX_CONFIG_UNSUPPORTED', `${what} is ${size(image)}, more than the 4 GiB of one weight image: ${lower}`, {
       details: { image },
     });
   }
-  const slots = POLICY_SLOTS + (usesReference(config) ? REFERENCE_SLOTS : 0);
-  const memory = (slots + TRAINER_COPIES) * image;
-  const available = room.memory ?? os.availableMemory();
-  if (memory > available) {
-    const reference = usesReference(config)
-      ? `, ${size(REFERENCE_SLOTS * image)} for the reference (actor.use_kl_loss or algorithm.use_kl_in_reward)`
-      : '';
-    throw new SinkflexError(
-      'SINKFLEX_MEMORY_SHORT',
-      `${what} needs ${size(memory)} of memory, ${size(available)} are available: ${size(POLICY_SLOTS * image)} for the weights, ` +
-        `${size(TRAINER_COPIES * image)} for gradients and moments${reference}; ${lower}, or use a machine with more memory`,
-      { details: { memory, available } },
-    );
-  }
+  checkRunMemory(config, model, what, room.memory);
   const path = config.resume ?? config.output ?? 'runs';
   const checkpoints = checkpointsToCome(config);
-  const disk = checkpoints * CHECKPOINT_COPIES * image + (config.resume === null ? image : 0);
+  const lora = adaptersOf(config, model);
+  const saved = lora === undefined ? image : WeightStore.imageBytes(model, lora);
+  const disk = checkpoints * CHECKPOINT_COPIES * saved + (config.resume === null ? saved : 0);
   const free = room.disk ?? freeBytes(path);
   if (disk > free) {
     throw new RunFolderError(
@@ -76,9 +65,4 @@ function freeBytes(path: string): number {
   while (!existsSync(existing)) existing = dirname(existing);
   const { bavail, bsize } = statfsSync(existing);
   return bavail * bsize;
-}
-
-function size(bytes: number): string {
-  const mib = bytes / 2 ** 20;
-  return mib < 1024 ? `${mib < 10 ? mib.toFixed(1) : Math.round(mib)} MiB` : `${(mib / 1024).toFixed(1)} GiB`;
 }

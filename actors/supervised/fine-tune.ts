@@ -99,10 +99,11 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
     if (count > 0) note(`${count} examples are longer than ${o.maxLength} tokens and were ${what}`);
 
   const { sequences } = train;
-  if ((o.loraRank ?? 0) === 0) {
-    const longest = sequences.reduce((most, { ids }) => Math.max(most, ids.length), 1);
-    checkTrainingMemory(config, { longest, checkpointing: o.gradientCheckpointing ?? false, threads: o.threads });
-  }
+  const rank = o.loraRank ?? 0;
+  const lora =
+    rank > 0 ? parseLora({ r: rank, lora_alpha: o.loraAlpha ?? 16, target_modules: o.targetModules ?? 'all-linear' }, config) : undefined;
+  const longest = sequences.reduce((most, { ids }) => Math.max(most, ids.length), 1);
+  checkTrainingMemory(config, { longest, checkpointing: o.gradientCheckpointing ?? false, threads: o.threads, lora });
   const perEpoch = Math.ceil(sequences.length / o.batchSize);
   const steps = perEpoch * o.epochs;
   const schedule: Schedule = {
@@ -120,10 +121,8 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   mkdirSync(checkpoints, { recursive: true });
   sweepCheckpoints(checkpoints);
 
-  const rank = o.loraRank ?? 0;
   let store: WeightStore;
-  if (rank > 0) {
-    const lora = parseLora({ r: rank, lora_alpha: o.loraAlpha ?? 16, target_modules: o.targetModules ?? 'all-linear' }, config);
+  if (lora !== undefined) {
     const base = WeightStore.create(config, { slots: 1 });
     base.loadFolder(o.model, { lineage: 0, version: 0 });
     store = WeightStore.createAdapter(base, lora, { slots: 2 });

@@ -3,9 +3,10 @@ import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { dialogueOf, entry, parseConfig, Tokenizer, train } from '../../actors/index.ts';
+import { runMemory } from '../../actors/pipeline/memory.ts';
 import { resolveModel } from '../../actors/pipeline/model.ts';
 import { checkRoom } from '../../actors/pipeline/room.ts';
-import { WeightStore } from '../../kernels/index.ts';
+import { parseModelConfig, WeightStore } from '../../kernels/index.ts';
 import { explain } from '../../scripts/errors.ts';
 import { tiny } from './tiny-settings.ts';
 
@@ -94,23 +95,60 @@ t.test('a model that the machine has no room for is refused before anything star
   const image = WeightStore.imageBytes(fresh);
   const short = (values: Record<string, unknown>, room: { memory?: number; disk?: number }) => {
     try {
-      checkRoom(settings(values), fresh, { memory: 100 * image, disk: 100 * image, ...room });
+      checkRoom(settings(values), fresh, { memory: 1e9, disk: 100 * image, ...room });
       return undefined;
     } catch (e) {
       return explain(e);
     }
   };
-  t.equal(short({}, { memory: 8 * image }), undefined, '3 slots, gradients, 2 moments, 2 slots of the reference');
-  t.match(short({}, { memory: 8 * image - 1 }), {
+  const { total, ...parts } = runMemory(settings({}), fresh);
+  t.match(parts, { weights: 3 * image }, 'slots of the store');
+  t.ok(
+    parts.gradients < image && parts.optimizer < 2 * image + 128 && parts.reference > 2 * image && parts.cache > 0 && parts.activations > 0,
+  );
+  t.equal(short({}, { memory: total }), undefined);
+  t.match(short({}, { memory: total - 1 }), {
     exitCode: 2,
-    text: /MEMORY_SHORT.*needs .* MiB of memory.*gradients and moments.*use_kl_loss.*lower model\.hidden_size/,
+    text: /MEMORY_SHORT.*needs .* MiB of memory.*: weights .* MiB, gradients .*, optimizer .*, activations .*, reference .*, cache .*; set actor\.ppo_micro_batch_size_tokens=160 \(.*which fits\), or actor\.use_kl_loss=false \(.*lower model\.hidden_size/,
   });
-  t.equal(short({ 'actor.use_kl_loss': false }, { memory: 6 * image }), undefined);
+  t.equal(short({ 'actor.use_kl_loss': false }, { memory: total - parts.reference }), undefined);
   // Weights and 2 moments each: two that are kept, one that is written; the reference once.
   const keep = { 'trainer.max_ckpt_to_keep': 2 };
   t.equal(short(keep, { disk: 10 * image }), undefined);
   t.match(short(keep, { disk: 10 * image - 1 }), { exitCode: 2, text: /DISK_FULL.*3 checkpoints.*lower trainer\.max_ckpt_to_keep/ });
   t.equal(short({ 'trainer.total_training_steps': 0 }, { disk: 7 * image }), undefined, 'no more than a run writes');
+});
+
+t.test('adapters are learnt where all weights would not fit; each remedy that is named takes what is said', async (t) => {
+  const qwen = parseModelConfig({
+    model_type: 'qwen2',
+    vocab_size: 151936,
+    hidden_size: 896,
+    intermediate_size: 4864,
+    num_hidden_layers: 24,
+    num_attention_heads: 14,
+    num_key_value_heads: 2,
+    rms_norm_eps: 1e-6,
+    rope_theta: 1e6,
+    tie_word_embeddings: true,
+    max_position_embeddings: 32768,
+  });
+  const values = { 'model.path': 'x', 'rollout.max_model_len': 4096, 'rollout.kv_cache_tokens': 32768, 'rollout.max_tokens_per_turn': 256 };
+  const full = runMemory(settings(values), qwen);
+  const lora = runMemory(settings({ ...values, 'model.lora_rank': 16 }), qwen);
+  t.ok(lora.total < 0.6 * full.total, `${lora.total} of ${full.total}`);
+  t.ok(lora.weights < 1.1 * WeightStore.imageBytes(qwen), 'the model below once');
+  const error = t.throws(() => checkRoom(settings(values), qwen, { memory: full.total - 1, disk: 1e13 }), {
+    code: 'SINKFLEX_MEMORY_SHORT',
+  });
+  const { message } = error as unknown as Error;
+  t.match(message, /model\.lora_rank=16 \(.*which fits/);
+  t.notMatch(message, /model\.hidden_size,/);
+  for (const [, setting, size] of message.matchAll(/(\S+=\S+) \(([\d.]+) GiB/g)) {
+    const [key, value] = setting!.split('=') as [string, string];
+    const then = runMemory(settings({ ...values, [key]: value === 'true' ? true : value === 'false' ? false : Number(value) }), qwen);
+    t.equal((then.total / 2 ** 30).toFixed(1), size, String(setting));
+  }
 });
 
 t.test('fresh weights are made in slices: the same bits, the loop turns, and an abort is heard', async (t) => {
