@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { parseDocument } from 'yaml';
 import { SinkflexError } from '../../kernels/index.ts';
-import { entry, environmentNames } from '../environment/index.ts';
+import { environmentNames } from '../environment/index.ts';
 import { didYouMean } from '../errors.ts';
 import { advantageEstimatorNames, policyLossNames } from '../trainer/index.ts';
 import { settings } from './config-describe.ts';
@@ -214,8 +214,6 @@ function contradictions(c: TrainingConfig): string[] {
   registered('env.name', env.name, 'environment', environmentNames(), 'register');
   if (model.lora_rank > 0 && model.path === null)
     wrong.push(`model.lora_rank = ${model.lora_rank}: adapters need a model below them: set model.path, or lora_rank to 0`);
-  if (c.sft.total_steps > 0 && environmentNames().includes(env.name) && !entry(env.name).demonstrate)
-    wrong.push(`sft.total_steps = ${c.sft.total_steps}: must be 0 with ${env.name}, which has no expert to learn from`);
   registered(
     'algorithm.adv_estimator',
     algorithm.adv_estimator,

@@ -5,7 +5,7 @@ import { cpu, isSinkflexError, SinkflexError } from '../../kernels/index.ts';
 import { entry, make } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import { checkReward } from '../reward/index.ts';
-import type { TrainingConfig } from './config.ts';
+import { ConfigError, type TrainingConfig } from './config.ts';
 import type { RunFolder } from './run-folder.ts';
 import { environmentOptions, usesReference } from './settings.ts';
 
@@ -25,6 +25,9 @@ export function checkCpu(): void {
 
 /** Creates the environment once with the options of the run: SINKFLEX_ENVIRONMENT_OPTION here, not in every actor. */
 export async function checkEnvironment(config: TrainingConfig): Promise<void> {
+  const { env, resume, sft } = config;
+  if (sft.total_steps > 0 && resume === null && !entry(env.name).demonstrate)
+    throw new ConfigError([`sft.total_steps = ${sft.total_steps}: must be 0 with ${env.name}, which has no expert to learn from`]);
   try {
     await make(config.env.name, environmentOptions(config)).close();
     await checkReward(config.reward);

@@ -153,9 +153,8 @@ t.test('what no run can be made of is refused before anything is written', async
   const root = t.testdir({ model: {} });
   const output = join(root, 'run');
   await t.rejects(run({ 'env.name': 'code', output }), { code: 'SINKFLEX_ENVIRONMENT_CHAT', message: /model whose folder has one/ });
-  t.throws(() => configOf({ 'env.name': 'tau2-mock', 'sft.total_steps': 5 }), {
-    code: 'SINKFLEX_SETTINGS',
-    message: /tau2-mock, which has no expert/,
-  });
+  writeByteModel(join(root, 'model'));
+  const taught = run({ 'env.name': 'tau2-mock', 'model.path': join(root, 'model'), 'sft.total_steps': 5, output });
+  await t.rejects(taught, { code: 'SINKFLEX_SETTINGS', message: /tau2-mock, which has no expert/ });
   t.notOk(existsSync(output));
 });
