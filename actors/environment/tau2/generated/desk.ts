@@ -124,7 +124,7 @@ export class CompactDesk {
     }
   }
 
-  /** What a look-up showed. Read from the world: it is what the tool's JSON says. */
+  /** What a look-up showed, each thing before its alias: whoever looks for a thing finds its alias behind it. Read from the world: it is what the tool's JSON says. */
   #shown(name: CallName, content: string, words: readonly string[]): string {
     const { world } = this.#session;
     const of = (kind: AliasKind, id: string) => this.#aliases.of(kind, id);
@@ -134,7 +134,7 @@ export class CompactDesk {
     }
     if (name === 'user') {
       const user: Readonly<User> = world.user(this.#user!);
-      const methods = [...user.payment_methods.values()].map((m) => `${of('payment', m.id)} ${SOURCES[m.source]}`);
+      const methods = [...user.payment_methods.values()].map((m) => `${SOURCES[m.source]} ${of('payment', m.id)}`);
       return ['orders', ...user.orders.map((id) => of('order', id)), 'pays', ...methods].join(' ');
     }
     if (name === 'order') {
@@ -143,7 +143,7 @@ export class CompactDesk {
       const items = order.items.map((item) => {
         const alias = of('item', item.item_id);
         this.#items.set(alias, item);
-        return `${alias} ${slug(item.name)}`;
+        return `${slug(item.name)} ${alias}`;
       });
       return [STATUS[order.status] ?? order.status, ...(paid ? ['by', of('payment', paid.payment_method_id)] : []), ...items].join(' ');
     }
@@ -151,7 +151,7 @@ export class CompactDesk {
     const product: Readonly<Product> = world.product(item.product_id);
     const variants = neighbours(product, item).map((variant) => {
       const [, value] = [...variant.options].find(([key, value]) => item.options.get(key) !== value)!;
-      return `${of('variant', variant.item_id)} ${slug(value)}${variant.available ? '' : ' out'}`;
+      return `${slug(value)} ${variant.available ? of('variant', variant.item_id) : 'out'}`;
     });
     return variants.length === 0 ? 'nothing' : variants.join(' ');
   }

@@ -59,7 +59,7 @@ export function* agent(wish: string, slip: GeneratedSlips): Generator<string, vo
   const pays = account.indexOf('pays');
   const orders = account.slice(1, pays);
   const sources = new Map<string, string>();
-  for (let i = pays + 1; i < account.length; i += 2) sources.set(account[i + 1]!, account[i]!);
+  for (let i = pays + 1; i < account.length; i += 2) sources.set(account[i]!, account[i + 1]!);
 
   // cancel|return|change|send|pay the <product> ...
   const [verb, , product, ...rest] = what.split(' ');
@@ -117,19 +117,11 @@ function* plan(s: Situation, slip: GeneratedSlips): Generator<string, string | u
     default: {
       if (!pending && s.status !== 'delivered') return undefined;
       const shown = (yield `call product ${s.item}`).split(' ');
-      const variants: { alias: string; value: string; out: boolean }[] = [];
-      for (let i = 0; i < shown.length; ) {
-        if (!/^v\d+$/.test(shown[i]!)) {
-          i++;
-          continue;
-        }
-        const out = shown[i + 2] === 'out';
-        variants.push({ alias: shown[i]!, value: shown[i + 1]!, out });
-        i += out ? 3 : 2;
-      }
+      const variants: { alias: string; value: string }[] = [];
+      for (let i = 0; i + 1 < shown.length; i += 2) variants.push({ value: shown[i]!, alias: shown[i + 1]! });
       let chosen = variants.find((v) => v.value === s.rest.at(-1));
       if (variants.length > 1 && slip.happens('wrongVariant')) chosen = slip.random.pick(variants.filter((v) => v !== chosen));
-      if (!chosen || chosen.out) return undefined;
+      if (!chosen || chosen.alias === 'out') return undefined;
       const tail = `${s.alias} ${s.item} ${chosen.alias} ${s.paid}`;
       const [right, wrong] = pending ? ['modify', 'exchange'] : ['exchange', 'modify'];
       if (slip.happens('wrongTool')) yield `call ${wrong} ${tail}`;
@@ -147,10 +139,10 @@ function* find(first: string, last: string, zip: readonly string[], slip: Genera
   yield `call find ${first} ${last} ${zip.join(' ')}`;
 }
 
-/** `delivered by p1 i1 keyboard i2 lamp` */
+/** `delivered by p1 keyboard i1 lamp i2` */
 function readOrder(alias: string, text: string): Seen {
   const [status = '', , paid = '', ...rest] = text.split(' ');
   const items: [string, string][] = [];
-  for (let i = 0; i + 1 < rest.length; i += 2) items.push([rest[i]!, rest[i + 1]!]);
+  for (let i = 0; i + 1 < rest.length; i += 2) items.push([rest[i + 1]!, rest[i]!]);
   return { alias, status, paid, items };
 }
