@@ -114,6 +114,7 @@ export async function attachRun(where: PlaceOptions, checked: CheckedInit): Prom
       folder,
       token,
       maxInFlightBytes: checked.maxInFlightBytes,
+      channels: checked.channels,
       store: store.birth,
       noRelay: true,
       ...(way === undefined ? {} : { gateway: way.socket }),

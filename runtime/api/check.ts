@@ -34,7 +34,7 @@ export function count(option: string, value: number | undefined, fallback: numbe
 }
 
 /** No timer of Node is longer. */
-const LONGEST_MS = 2 ** 31 - 1;
+export const LONGEST_MS = 2 ** 31 - 1;
 
 export function ms(option: string, value: number | undefined, fallback: number): number {
   if (value === undefined) return fallback;

@@ -3,8 +3,8 @@ import { resolve } from 'node:path';
 import type { HeadProcess } from '../head/index.ts';
 import type { JoinedAgent } from '../node/index.ts';
 import { bad, checkKnown, checkTimeout, count, type Known } from './check.ts';
-import { checkStore, checkTotal, placeOptions } from './options.ts';
-import type { ActorOutput, ResourceOptions } from './types.ts';
+import { checkChannels, checkStore, checkTotal, placeOptions } from './options.ts';
+import type { ActorOutput, ChannelOptions, ResourceOptions } from './types.ts';
 
 export interface HeadOptions {
   /** Folder of the cluster: sockets, token, journal. Made if it is not there; what an earlier head left in it is taken up again. */
@@ -36,6 +36,7 @@ const AGENT: Known<AgentOptions> = {
   node: true,
   labels: true,
   sharedWorkers: true,
+  channels: true,
   objectStoreMemory: true,
   spillFolder: true,
   timeline: true,
@@ -71,6 +72,8 @@ export interface AgentOptions extends ResourceOptions {
   labels?: Record<string, string>;
   /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
   sharedWorkers?: number;
+  /** Of its workers: how long channels stay open without use. */
+  channels?: Pick<ChannelOptions, 'idleMs'>;
   /** Bytes of shared memory for large values of all workers of this node, at least 2^20. Default 30 % of the machine's memory. */
   objectStoreMemory?: number;
   /** A folder that is there, for values that memory has no room for; default the node's own folder inside the head's. */
@@ -146,6 +149,7 @@ export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
     ...(names === undefined ? {} : { names }),
     ...(node === undefined ? {} : { node }),
     ...(labels === undefined ? {} : { labels }),
+    ...(options.channels === undefined ? {} : { channels: checkChannels(options.channels) }),
     ...(sharedWorkers === undefined ? {} : { sharedWorkers: count('sharedWorkers', sharedWorkers, 1, 1) }),
   });
   return { node: agent.node, ended: agent.ended, drain: async (given = {}) => agent.drain(checkTimeout('drain of a node', given)) };

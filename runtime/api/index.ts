@@ -99,6 +99,7 @@ export type {
   AnyHandle,
   BundleOptions,
   CallOptions,
+  ChannelOptions,
   CurrentActor,
   HandleOf,
   Health,

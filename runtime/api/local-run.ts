@@ -19,7 +19,7 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
   const token = randomBytes(32);
   const observing = new Observing(folder);
   const store = makeHostStore(checked.objectStoreMemory, folder, checked.spillFolder);
-  const { sharedWorkers, maxInFlightBytes, warmWorkers, timeline, total, labels } = checked;
+  const { sharedWorkers, maxInFlightBytes, channels, warmWorkers, timeline, total, labels } = checked;
   const head = new Head({ seed: randomInt(2 ** 31), lasting: false });
   const link: PeerLink = { send: (message) => agent.onHead(message) };
   const agent: Agent = new Agent(
@@ -31,6 +31,7 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
       token,
       sharedWorkers,
       maxInFlightBytes,
+      channels,
       store: store.birth,
       warmWorkers,
       timeline,
@@ -45,7 +46,7 @@ export async function startLocalRun(checked: CheckedInit, onOutput: (line: Actor
   agent.join();
   const self = { worker: 0, send: (message: FromAgent) => session.onAgent(message) };
   const session: Session = new Session(
-    { worker: 0, folder, token, maxInFlightBytes, store: store.birth },
+    { worker: 0, folder, token, maxInFlightBytes, channels, store: store.birth },
     { send: (message) => agent.receive(message, self) },
     { broker: new MainBroker(0) },
   );

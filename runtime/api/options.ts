@@ -3,10 +3,11 @@ import { statSync } from 'node:fs';
 import type { ActorSpec, Bundle, ResourceRequest, Strategy } from '../control/index.ts';
 import { nodeCapacity } from '../node/capacity.ts';
 import { defaultStoreBytes } from '../objects/index.ts';
-import { bad, checkKnown, count, type Known, ms } from './check.ts';
+import { bad, checkKnown, count, type Known, LONGEST_MS, ms } from './check.ts';
 import type {
   BundleOptions,
   CallOptions,
+  ChannelOptions,
   InitOptions,
   KillOptions,
   PlacementGroupOptions,
@@ -69,6 +70,7 @@ const INIT: Known<InitOptions> = {
   metricsPort: true,
   sharedWorkers: true,
   maxInFlightBytes: true,
+  channels: true,
   onOutput: true,
 };
 
@@ -199,7 +201,7 @@ export function checkCall(options: CallOptions): CallOptions {
 }
 
 export interface CheckedInit
-  extends Required<Pick<InitOptions, 'sharedWorkers' | 'maxInFlightBytes' | 'warmWorkers' | 'timeline' | 'objectStoreMemory'>>,
+  extends Required<Pick<InitOptions, 'sharedWorkers' | 'maxInFlightBytes' | 'channels' | 'warmWorkers' | 'timeline' | 'objectStoreMemory'>>,
     Pick<InitOptions, 'spillFolder'> {
   /** Beside the address. */
   place: Pick<InitOptions, 'tokenFile' | 'listen' | 'tlsCert' | 'tlsKey' | 'tlsCa'>;
@@ -240,6 +242,16 @@ export function placeOptions(options: CheckedInit['place']): CheckedInit['place'
   return place;
 }
 
+/** When channels are closed: what was given, checked. */
+export function checkChannels(options: ChannelOptions = {}): ChannelOptions {
+  checkKnown('channels', options, { idleMs: true, most: true });
+  const { idleMs, most } = options;
+  return {
+    ...(idleMs === undefined ? {} : { idleMs: idleMs === Number.POSITIVE_INFINITY ? LONGEST_MS : ms('channels.idleMs', idleMs, 0) }),
+    ...(most === undefined ? {} : { most: count('channels.most', most, 0, 1) }),
+  };
+}
+
 export function checkInit(options: InitOptions): CheckedInit {
   checkKnown('init', options, INIT);
   const { warmWorkers = {} } = options;
@@ -253,6 +265,7 @@ export function checkInit(options: InitOptions): CheckedInit {
     place: placeOptions(options),
     sharedWorkers: count('sharedWorkers', options.sharedWorkers, 1, 1),
     maxInFlightBytes: count('maxInFlightBytes', options.maxInFlightBytes, 2 ** 30, 1),
+    channels: checkChannels(options.channels),
     timeline: options.timeline === true,
     objectStoreMemory: count('objectStoreMemory', options.objectStoreMemory, defaultStoreBytes(), 2 ** 20),
     ...(options.spillFolder === undefined ? {} : { spillFolder: folder('spillFolder', options.spillFolder) }),

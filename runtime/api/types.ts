@@ -203,6 +203,14 @@ export interface CallOptions {
   streamWindow?: number;
 }
 
+/** When channels are closed. */
+export interface ChannelOptions {
+  /** Milliseconds without use after which a channel is closed, if nothing is pending or lent. Default 60,000; Infinity: never. */
+  idleMs?: number;
+  /** How many one worker may have open; beyond it the least recently used idle one closes, or frames go by way of the driver. Default 512. */
+  most?: number;
+}
+
 export interface InitOptions {
   /** Processors of this node for placement; default all. */
   cpus?: number;
@@ -240,6 +248,8 @@ export interface InitOptions {
   sharedWorkers?: number;
   /** Unanswered bytes on one channel before calls reject with ActorBusyError. Default 1 GiB. */
   maxInFlightBytes?: number;
+  /** Of the channels between workers. */
+  channels?: ChannelOptions;
   /** Where lines that actors write go, without the newline; default the driver's stderr with a `[name pid]` prefix. */
   onOutput?: (line: ActorOutput) => void;
 }

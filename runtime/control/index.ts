@@ -10,6 +10,7 @@ export type {
   ActorSpec,
   Ask,
   BirthMessage,
+  ChannelBirth,
   DeathData,
   EncodedValue,
   EnvironmentChange,

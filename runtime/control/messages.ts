@@ -188,6 +188,11 @@ export interface StoreBirth {
   spillFolder: string;
 }
 
+export interface ChannelBirth {
+  idleMs?: number;
+  most?: number;
+}
+
 export interface WorkerBirth {
   worker: number;
   folder: string;
@@ -195,6 +200,8 @@ export interface WorkerBirth {
   agentPid: number;
   isolation: Isolation;
   maxInFlightBytes: number;
+  /** Of its channels, where that is not the usual. */
+  channels?: ChannelBirth;
   /** Until when its host may act; absent: as long as its agent lives. */
   lease?: SharedMemoryAddress;
   /** Socket of the way to workers of other hosts; absent: there are none. */

@@ -7,7 +7,7 @@ import { nanoid } from 'nanoid';
 import { RuntimeFailure } from '../api/errors.ts';
 import { HOST_LABEL, hostNameOf } from '../api/host-name.ts';
 import type { ActorOutput } from '../api/types.ts';
-import type { FromHead } from '../control/index.ts';
+import type { ChannelBirth, FromHead } from '../control/index.ts';
 import { isClusterUrl } from '../links/index.ts';
 import { defaultStoreBytes, makeHostStore } from '../objects/index.ts';
 import { LogFolder } from '../observe/logs.ts';
@@ -30,6 +30,7 @@ export interface JoinOptions extends PlaceOptions {
   labels?: Record<string, string>;
   sharedWorkers?: number;
   maxInFlightBytes?: number;
+  channels?: ChannelBirth;
   /** Bytes of shared memory for large values; default 30 % of the machine's. */
   objectStoreMemory?: number;
   /** Where values go that have no room in memory; default its own folder. */
@@ -106,6 +107,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       token,
       sharedWorkers: options.sharedWorkers ?? 1,
       maxInFlightBytes: options.maxInFlightBytes ?? 2 ** 30,
+      ...(options.channels === undefined ? {} : { channels: options.channels }),
       store: store.birth,
       ...(way === undefined ? {} : { way }),
       ...(lease === undefined ? {} : { lease: lease.address }),

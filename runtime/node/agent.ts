@@ -4,6 +4,7 @@ import { os, type SharedMemoryAddress } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import {
+  type ChannelBirth,
   type Clock,
   type Died,
   deadline,
@@ -47,6 +48,8 @@ export interface AgentOptions {
   token: Buffer;
   sharedWorkers: number;
   maxInFlightBytes: number;
+  /** Of the channels of its workers, where that is not the usual. */
+  channels?: ChannelBirth;
   /** The object store of this host; absent: large values travel in the frames. */
   store?: StoreBirth;
   warmWorkers: { process?: number | undefined; thread?: number | undefined };

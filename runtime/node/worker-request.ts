@@ -20,7 +20,7 @@ export function workerRequest(spec: ActorSpec, birth: WorkerBirth, name: string)
 
 /** What it is told when it starts. */
 export function birthOf(options: AgentOptions, worker: number, isolation: ActorSpec['isolation']): WorkerBirth {
-  const { folder, ownFolder, token, maxInFlightBytes, store, timeline, way, lease } = options;
+  const { folder, ownFolder, token, maxInFlightBytes, channels, store, timeline, way, lease } = options;
   return {
     worker,
     folder,
@@ -30,6 +30,7 @@ export function birthOf(options: AgentOptions, worker: number, isolation: ActorS
     maxInFlightBytes,
     timeline: timeline === true,
     ...(ownFolder === undefined ? {} : { noRelay: true }),
+    ...(channels === undefined ? {} : { channels }),
     ...(lease === undefined ? {} : { lease }),
     ...(way === undefined ? {} : { gateway: way.socket }),
     ...(store === undefined ? {} : { store }),

@@ -4,7 +4,7 @@ import { BroadcastChannel } from 'node:worker_threads';
 import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 import type { Session } from '../worker/index.ts';
 
-export type GuestBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'store' | 'gateway'>;
+export type GuestBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'channels' | 'store' | 'gateway'>;
 
 /** From a thread. */
 export type FromGuest = { t: 'join'; thread: number } | { t: 'say'; worker: number; message: ToAgent };

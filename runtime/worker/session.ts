@@ -20,7 +20,10 @@ export interface AgentLink {
   send(message: ToAgent): void;
 }
 
-export type SessionBirth = Pick<WorkerBirth, 'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'noRelay' | 'store' | 'gateway'>;
+export type SessionBirth = Pick<
+  WorkerBirth,
+  'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'channels' | 'noRelay' | 'store' | 'gateway'
+>;
 
 const KEPT_ENDS = 1000;
 const WATCH_AGAIN_MS = 1000;
@@ -110,8 +113,8 @@ export class Session implements Keeper {
     this.random = random;
     this.maxInFlightBytes = birth.maxInFlightBytes;
     if (birth.store !== undefined) this.store = new ObjectStore(birth.store, birth.worker);
-    const most = birth.noRelay ? Number.POSITIVE_INFINITY : channelDefaults.most;
-    this.channels = new Channels(this, network, { ...channelDefaults, most, ...channels });
+    const unbounded = birth.noRelay ? { most: Number.POSITIVE_INFINITY } : {};
+    this.channels = new Channels(this, network, { ...channelDefaults, ...birth.channels, ...unbounded, ...channels });
     current = this;
   }
 

@@ -46,7 +46,7 @@ interface Row {
 
 delete process.env.NODE_OPTIONS;
 const base = mkdtempSync(join(tmpdir(), 'sf-o-'));
-await init({ onOutput: () => {} });
+await init({ onOutput: () => {}, channels: { idleMs: 100, most: 8 } });
 const counter = spawn(Counter, { isolation: 'thread' });
 await ready(counter);
 const queue = createQueue<number>({ isolation: 'thread' });
@@ -80,6 +80,7 @@ const rows: Row[] = [
   { of: 'drainNode', call: (o) => drainNode('local', o), slip: ['timeout', 'timeoutMs'], outOfBounds: late },
   { of: 'get', call: (o) => get(put(1), o), slip: ['timeout', 'timeoutMs'], outOfBounds: late },
   { of: 'init', call: (o) => init(o), slip: ['sharedWorker', 'sharedWorkers'], outOfBounds: { sharedWorkers: 0 } },
+  { of: 'init: channels', call: (o) => init({ channels: o }), slip: ['idleM', 'idleMs'], outOfBounds: { most: 0 } },
   { of: 'init: warmWorkers', call: (o) => init({ warmWorkers: o }), slip: ['proces', 'process'], outOfBounds: { process: -1 } },
   { of: 'joinCollective', call: (o) => joinCollective(createCollective(1), 0, o), slip: ['timeout', 'timeoutMs'] },
   {
@@ -177,4 +178,14 @@ t.test('the fields that a list can be filtered by', async (t) => {
   t.equal((await observer.ask('nodes', { where: { 'labels.zone': '!x' } })).total, 1);
   t.equal((await runtime.listEvents({ where: { 'details.anything': '' }, limit: 1 })).items.length, 1);
   t.ok((await runtime.listWorkers({ where: { 'memory.rss': '!0' } })).total >= 2);
+});
+
+t.test('channels close after the time that init() was given, and open again', async (t) => {
+  t.equal(await counter.add(1), 1);
+  const channels = async (): Promise<number> => (await listWorkers({ where: { worker: '0' } })).items[0]!.channels!;
+  const end = Date.now() + 10_000; // the usual is a minute
+  while ((await channels()) > 0 && Date.now() < end) await new Promise((resolve) => setTimeout(resolve, 20));
+  t.equal(await channels(), 0);
+  t.equal(await counter.add(1), 2);
+  t.equal(await channels(), 1);
 });
