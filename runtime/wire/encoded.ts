@@ -8,6 +8,7 @@ import { contentBytes, DESCRIPTOR_BYTES, SHARED_BYTES } from './blocks.ts';
 import { Bounds, isLeaf, MAX_NESTING, nestsTooDeep } from './bounds.ts';
 import { codecOptions, unserializable } from './codec.ts';
 import { EMPTY, laidOut, SectionWriter } from './sections.ts';
+import { refuseIterators } from './unsendable.ts';
 
 const packr = new Packr({ ...codecOptions, useRecords: true });
 const unpackr = new Unpackr({ ...codecOptions, useRecords: true });
@@ -104,6 +105,7 @@ export function encodeAlone(value: unknown, allocate?: (bytes: number) => Shared
   const outer = writeTo(writer);
   let header: Uint8Array;
   try {
+    refuseIterators(Array.isArray(value) ? value : [value]);
     header = new Uint8Array(packr.pack(value));
     if (header.length > MAX_NESTING && nestsTooDeep(value)) throw new RangeError('more than the stack of a peer takes');
   } catch (error) {

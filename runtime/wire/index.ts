@@ -12,3 +12,4 @@ export { loopback } from './loopback.ts';
 export { type Admission, LocalNetwork, type Network } from './network.ts';
 export { attach, type Broker, MainBroker, openPort, type PortMessage, ThreadBroker } from './port.ts';
 export { admissions, connect, dialSocket, type Entered, handshake, type Listener, listen, listenSockets, socketPath } from './socket.ts';
+export { refuseIterators } from './unsendable.ts';

@@ -14,6 +14,9 @@ function classOf(name: string, prototype: object): abstract new (...args: never[
 const above = (value: object, levels: number): object => (levels === 0 ? value : above(Object.getPrototypeOf(value) as object, levels - 1));
 const Generator = classOf('Generator', above((function* () {})(), 2));
 const AsyncGenerator = classOf('AsyncGenerator', above((async function* () {})(), 2));
+// Of arrays, maps, sets, strings and of what is made of them: what they have yet to give is nowhere to be seen.
+const Iterator = classOf('Iterator', above((function* () {})(), 3));
+const AsyncIterator = classOf('AsyncIterator', above((async function* () {})(), 3));
 
 /** Classes whose content is out of reach, or means nothing elsewhere: as plain objects they would be empty. */
 const bound: readonly (abstract new (...args: never[]) => object)[] = [
@@ -32,6 +35,13 @@ const bound: readonly (abstract new (...args: never[]) => object)[] = [
   Blob,
   Generator,
   AsyncGenerator,
+  Iterator,
+  AsyncIterator,
+  FinalizationRegistry,
+  EventTarget,
+  TransformStream,
+  TextEncoder,
+  TextDecoder,
   Intl.Collator,
   Intl.DateTimeFormat,
   Intl.DisplayNames,
@@ -52,6 +62,8 @@ const instead = new Map<unknown, string>([
   [URLSearchParams, 'send its text'],
   [Generator, 'send an array of what it yields'],
   [AsyncGenerator, 'send an array of what it yields'],
+  [Iterator, 'send an array of what it yields'],
+  [AsyncIterator, 'send an array of what it yields'],
   [Promise, 'await it, or pass the ref of a call'],
   [SharedArrayBuffer, 'send a copy, or put() an array'],
 ]);
@@ -69,7 +81,7 @@ function obstacle(value: unknown): string | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const type = refused(value);
   if (type === undefined) return undefined;
-  return `${/^[AI]/.test(type.name) ? 'an' : 'a'} ${type.name} cannot be sent${instead.has(type) ? `: ${instead.get(type)}` : ''}`;
+  return `${/^[AEIO]/.test(type.name) ? 'an' : 'a'} ${type.name} cannot be sent${instead.has(type) ? `: ${instead.get(type)}` : ''}`;
 }
 
 const MOST_LOOKED_AT = 100_000;
@@ -96,6 +108,21 @@ export function findUnsendable(value: unknown): { path: string; why: string } | 
     stack.push(...inside.reverse());
   }
   return undefined;
+}
+
+/**
+ * Throws if one of them is an iterator. Those have a class of their own from Node 22 on; before, the encoder takes them for plain objects,
+ * and they are told only where they are passed as such.
+ */
+export function refuseIterators(values: readonly unknown[]): void {
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i];
+    if (typeof value !== 'object' || value === null || typeof (value as { next?: unknown }).next !== 'function') continue;
+    const why = obstacle(value) ?? obstacle((value as { next: unknown }).next);
+    throw new RuntimeFailure('SINKFLEX_NOT_SERIALIZABLE', `the value cannot be sent: ${why} (at value[${i}])`, {
+      details: { path: `[${i}]` },
+    });
+  }
 }
 
 // Ahead of the classes that can be sent: those are looked up first.

@@ -6,7 +6,7 @@ import { ActorBusyError, CallAbortedError, RuntimeFailure } from '../api/errors.
 import type { CallOptions } from '../api/types.ts';
 import type { Place } from '../control/index.ts';
 import { PENDING, Ref } from '../objects/index.ts';
-import { Encoded } from '../wire/index.ts';
+import { Encoded, refuseIterators } from '../wire/index.ts';
 import { busy, deathOf, finalError, isDeathOf } from './client-errors.ts';
 import type { Connection } from './connection.ts';
 import { Keys } from './keys.ts';
@@ -133,6 +133,7 @@ export class ActorClient {
     ref.incarnation = this.#incarnation;
     ref.era = this.#era;
     ref.connection = connection;
+    if (!(args instanceof Encoded)) refuseIterators(args as unknown[]);
     connection.call(ref, this.target, this.#incarnation, args, terms, terms?.key ? this.#keys.lowest : 0);
     this.#inFlight++;
     if (args instanceof Encoded) {
