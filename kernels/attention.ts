@@ -1,5 +1,6 @@
 // Sink attention as an operator of its own, forward and backward, over plain arrays: packed sequences or equal ones in a batch. What the
 // engine runs inside, for people who want only that; docs/attention.md has the formulas.
+import { type BackendChoice, libraryOf } from './backend-library.ts';
 import { awaitNative, callNative, SinkflexError } from './errors.ts';
 import { addon } from './native.ts';
 
@@ -18,7 +19,7 @@ export const sinkFunctions = ['sigmoid', 'gate', 'saturation'] as const;
 /** sigmoid(lse - s), sigmoid(s), 1 - exp(-exp(lse - s)) */
 export type SinkFunction = (typeof sinkFunctions)[number];
 
-export interface SinkAttentionOptions<A extends AttentionArray = AttentionArray> {
+export interface SinkAttentionOptions<A extends AttentionArray = AttentionArray> extends BackendChoice {
   /** [batch, length, heads, headDim] */
   q: A;
   /** [batch, length, kvHeads, headDim]; query head h reads key head floor(h / (heads / kvHeads)) */
@@ -99,6 +100,7 @@ function complete(o: SinkAttentionOptions): object {
   }
   return {
     ...o,
+    ...libraryOf(o),
     batch,
     cuSeqlens,
     strides: o.strides ?? {},

@@ -272,6 +272,11 @@ typedef struct sfx_backend {
 // portable); NULL if it cannot run here.
 const sfx_backend* sfx_cpu_backend(const char* isa);
 
+// What a backend library exports under the name sfx_backend_open: its table for one device of the machine, or NULL with
+// a status and a message.
+typedef const sfx_backend* (*sfx_backend_open_function)(int32_t version, int32_t device, int32_t* status, char* message,
+                                                        int64_t message_bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,13 @@ export const kernelErrorCodes = {
     'Build the native addon: run `npm install` (or `node scripts/install.mjs`) in the package; a C++20 compiler and Python are needed.',
   SINKFLEX_ADDON_MISMATCH: 'The built addon is of another version of the package: run `node scripts/install.mjs`.',
   SINKFLEX_CPU_UNSUPPORTED: 'SINKFLEX_CPU names an instruction set that this machine or build does not have: unset it, or choose another.',
+  SINKFLEX_BACKEND_MISSING:
+    'Build the CUDA backend with `npm run build:cuda` (needs nvcc 12 or newer and CMake), or use backend: cpu. `sinkflex doctor` says what was found.',
+  SINKFLEX_BACKEND_MISMATCH: 'The backend library is of another version of the package, or none: run `npm run build:cuda` again.',
+  SINKFLEX_DEVICE_UNAVAILABLE:
+    'No usable GPU: the message says whether the driver, the device or its compute capability (8.0 or newer) is missing. `nvidia-smi` shows what the driver sees.',
+  SINKFLEX_DEVICE_FAILED:
+    'The GPU or its driver failed; the message has the CUDA error. Restart the process; `nvidia-smi` shows the state of the GPU.',
   SINKFLEX_BAD_ARGUMENT: 'Correct the argument that the message names.',
   SINKFLEX_OUT_OF_MEMORY: 'Make the batch, the cache (maxSequences x maxSequenceTokens) or the model smaller.',
   SINKFLEX_MEMORY_SHORT:

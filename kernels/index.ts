@@ -17,6 +17,7 @@ export {
   sinkAttentionBackwardAsync,
   sinkFunctions,
 } from './attention.ts';
+export { type BackendChoice, cudaLibrary, openBackend } from './backend-library.ts';
 export { readModelConfig } from './checkpoint.ts';
 export { applyDelta, encodeDelta } from './delta.ts';
 export { Engine, type EngineStats, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';

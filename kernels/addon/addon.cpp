@@ -25,6 +25,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   init_collective(env, exports);
   init_attention(env, exports);
   init_delta(env, exports);
+  init_backend(env, exports);
   init_measure(env, exports);
   exports.Set("backendName", Napi::Function::New(env, backend_name, "backendName"));
   return exports;

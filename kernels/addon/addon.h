@@ -23,6 +23,7 @@ void init_engine(Napi::Env env, Napi::Object exports);         // Engine
 void init_collective(Napi::Env env, Napi::Object exports);     // CollectiveGroup, CollectiveMember
 void init_attention(Napi::Env env, Napi::Object exports);      // sinkAttention, sinkAttentionBackward
 void init_delta(Napi::Env env, Napi::Object exports);          // encodeDelta, applyDelta
+void init_backend(Napi::Env env, Napi::Object exports);        // openBackend
 void init_measure(Napi::Env env, Napi::Object exports);        // measureFmaPeak, measureLinear
 
 inline Napi::Error make_error(Napi::Env env, const std::string& code, const std::string& message) {

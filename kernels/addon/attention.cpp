@@ -1,5 +1,6 @@
 // sinkAttention and sinkAttentionBackward over plain arrays, on the caller or on a thread of their own. For people who
 // want the operator alone, for the golden fixtures and for benches; the engine does not come by here.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include "../model/tensors.h"
 #include "addon.h"
 #include "arguments.h"
+#include "backend.h"
 #include "native_task.h"
 
 namespace sinkflex {
@@ -31,14 +33,52 @@ class CallStream {
   sfx_stream* stream_;
 };
 
-const sfx_backend* backend_here() {
-  const char* isa = std::getenv("SINKFLEX_CPU");
-  const sfx_backend* backend = sfx_cpu_backend(isa && *isa ? isa : nullptr);
-  if (!backend)
-    throw Error("SINKFLEX_CPU_UNSUPPORTED",
-                std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
-  return backend;
-}
+// Arrays of the host on a device: copied there, or back when the call is done. On the CPU every array is itself.
+class Staging {
+ public:
+  Staging(const sfx_backend* backend, sfx_stream* stream, bool apart)
+      : backend_(backend), stream_(stream), apart_(apart) {}
+  ~Staging() {
+    for (const Piece& p : pieces_) backend_->release(p.there);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  template <class T>
+  T* there(T* here, int64_t bytes) {
+    if (!apart_ || !here) return here;
+    void* memory = take(bytes, nullptr);
+    check(backend_, backend_->copy(stream_, memory, here, bytes), "copy");
+    return static_cast<T*>(memory);
+  }
+  // Filled by the call; `zeros`: it adds to what is there.
+  template <class T>
+  T* result(T* here, int64_t bytes, bool zeros = false) {
+    if (!apart_ || !here) return here;
+    void* memory = take(bytes, here);
+    if (zeros) check(backend_, backend_->fill_zero(stream_, memory, bytes), "fill_zero");
+    return static_cast<T*>(memory);
+  }
+  void bring_back() {
+    for (const Piece& p : pieces_)
+      if (p.here) check(backend_, backend_->copy(stream_, p.here, p.there, p.bytes), "copy");
+  }
+
+ private:
+  struct Piece {
+    void *there, *here;
+    int64_t bytes;
+  };
+  void* take(int64_t bytes, void* here) {
+    void* memory = backend_->allocate(std::max<int64_t>(bytes, 1));
+    check(backend_, memory ? SFX_OK : SFX_OUT_OF_MEMORY, "allocate");
+    pieces_.push_back({memory, here, bytes});
+    return memory;
+  }
+  const sfx_backend* backend_;
+  sfx_stream* stream_;
+  bool apart_;
+  std::vector<Piece> pieces_;
+};
 
 // [batch, length, heads, D] somewhere in an array, strides in elements.
 struct Input {
@@ -52,6 +92,7 @@ int64_t bytes_of_element(int32_t dtype) { return dtype == SFX_BF16 ? 2 : 4; }
 // Everything of one call, read on the JavaScript thread; run() touches no JavaScript.
 struct Call {
   const sfx_backend* backend = nullptr;
+  bool device = false;  // its memory is not the host's
   int64_t batch = 1, length = 0, heads = 0, kv_heads = 0, depth = 0;
   int32_t threads = 1, dtype = SFX_F32;
   std::vector<int32_t> cu;  // of one batch entry
@@ -86,7 +127,36 @@ void Call::run(bool backward) {
   if (packed)
     for (int64_t i = 1; i < batch; ++i)
       for (size_t j = 1; j < cu.size(); ++j) all.push_back(static_cast<int32_t>(i * length + cu[j]));
-  const int64_t n = packed ? batch * length : length;
+  const int64_t n = packed ? batch * length : length, rows = batch * length;
+  Staging staging(backend, stream.get(), device);
+  const auto extent = [&](const Input& in, int64_t of) {
+    return ((batch - 1) * in.batch + (length - 1) * in.token + (of - 1) * in.head + depth) * bytes_of_element(in.dtype);
+  };
+  const int64_t wide = rows * heads * depth * bytes_of_element(dtype),
+                narrow = rows * kv_heads * depth * bytes_of_element(dtype);
+  const bool any = rows > 0;
+  if (any) {
+    q.data = staging.there(q.data, extent(q, heads));
+    k.data = staging.there(k.data, extent(k, kv_heads));
+    v.data = staging.there(v.data, extent(v, kv_heads));
+    sink = staging.there(const_cast<float*>(sink), heads * 4);
+    if (variant.document_start)
+      variant.document_start = staging.there(const_cast<int32_t*>(variant.document_start), rows * 4);
+    if (variant.slopes) variant.slopes = staging.there(const_cast<float*>(variant.slopes), heads * 4);
+  }
+  if (any && !backward) {
+    out = staging.result(out, wide);
+    written_lse = staging.result(written_lse, rows * heads * 4);
+  } else if (any) {
+    out = staging.there(out, wide);
+    lse = staging.there(const_cast<float*>(lse), rows * heads * 4);
+    if (variant.dlse) variant.dlse = staging.there(const_cast<float*>(variant.dlse), rows * heads * 4);
+    dout.data = staging.there(dout.data, extent(dout, heads));
+    dq = staging.result(dq, wide);
+    dk = staging.result(dk, narrow);
+    dv = staging.result(dv, narrow);
+    dsink = staging.result(dsink, heads * 4, true);
+  }
   for (int64_t i = 0; i < (packed ? 1 : batch); ++i) {
     const sfx_tensor tq = tensor_of(q, i, n, heads, depth), tk = tensor_of(k, i, n, kv_heads, depth),
                      tv = tensor_of(v, i, n, kv_heads, depth);
@@ -113,6 +183,7 @@ void Call::run(bool backward) {
                                       all.data(), segments, &m, &tdq, &tdk, &tdv, sink ? dsink : nullptr),
           "attention_backward");
   }
+  staging.bring_back();
   check(backend, backend->synchronize(stream.get()), "synchronize");
 }
 
@@ -159,7 +230,10 @@ Input strided(const Call& c, const Napi::Object& o, const std::string& name, int
 }
 
 void read_call(Call& c, const Napi::Object& o) {
-  c.backend = backend_here();
+  const std::string library = o.Get("library").IsUndefined() ? "" : string_of(o.Get("library"), "library");
+  c.device = !library.empty();
+  c.backend = c.device ? open_backend(library, static_cast<int32_t>(integer_of(o.Get("device"), "device", 0, 1 << 10)))
+                       : cpu_backend();
   c.heads = integer_of(o.Get("heads"), "heads", 1, 1 << 20);
   c.kv_heads = integer_of(o.Get("kvHeads"), "kvHeads", 1, 1 << 20);
   c.depth = integer_of(o.Get("headDim"), "headDim", 1, 1 << 16);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "arguments.h"
+#include "backend.h"
 #include "segment.h"
 
 namespace sinkflex {
@@ -60,17 +61,6 @@ Config read_config(const Napi::Object& o) {
   c.rope.low_frequency = number_of(r.Get("lowFrequency"), "config.rope.lowFrequency");
   c.rope.high_frequency = number_of(r.Get("highFrequency"), "config.rope.highFrequency");
   return c;
-}
-
-const sfx_backend* need_backend() {
-  const char* isa = std::getenv("SINKFLEX_CPU");
-  const sfx_backend* backend = sfx_cpu_backend(isa && *isa ? isa : nullptr);
-  if (!backend)
-    throw Error("SINKFLEX_CPU_UNSUPPORTED",
-                std::string("this machine or build cannot run SINKFLEX_CPU=") + (isa ? isa : "(default)"));
-  if (backend->version != SFX_BACKEND_VERSION)
-    throw Error("SINKFLEX_ADDON_MISMATCH", "the compute backend is of another version");
-  return backend;
 }
 
 std::vector<TensorSpec> read_tensors(const Napi::Value& value) {
@@ -178,7 +168,7 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
       scheduler_options_.on_update = CacheUpdate::kDropped;
     else if (update != "kept")
       throw bad_argument("cacheOnUpdate", "kept, recomputed or dropped");
-    backend_ = need_backend();
+    backend_ = cpu_backend();
   });
   const napi_status status =
       napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "sinkflex engine"), 0, 1, nullptr,
@@ -367,7 +357,7 @@ Napi::Value PassMemoryOf(const Napi::CallbackInfo& info) {
     const Config config = read_config(object_of(info[0], "config"));
     const auto lengths = doubles_of(info[1], "lengths");
     const PassMemory m = TrainingPass::measure(
-        need_backend(), config, std::vector<int64_t>(lengths.data, lengths.data + lengths.size),
+        cpu_backend(), config, std::vector<int64_t>(lengths.data, lengths.data + lengths.size),
         integer_of(info[2], "rows", 0, int64_t{1} << 40), static_cast<Keep>(integer_of(info[3], "keep", 0, 2)),
         static_cast<int32_t>(integer_of(info[4], "threads", 1, 1024)));
     Napi::Object o = Napi::Object::New(env);

@@ -8,14 +8,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-struct Heads {
+struct HeadsLayout {
   int64_t count;  // n * heads * padded
   int64_t row, head;
   int32_t heads, depth, padded;
 };
 
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads) gather(const From* from, To* to, Heads h) {
+__global__ void __launch_bounds__(kThreads) gather(const From* from, To* to, HeadsLayout h) {
   const int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x;
   if (i >= h.count) return;
   const int64_t d = i % h.padded, head = i / h.padded % h.heads, row = i / h.padded / h.heads;
@@ -23,14 +23,14 @@ __global__ void __launch_bounds__(kThreads) gather(const From* from, To* to, Hea
 }
 
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads) scatter(const From* from, To* to, Heads h) {
+__global__ void __launch_bounds__(kThreads) scatter(const From* from, To* to, HeadsLayout h) {
   const int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x;
   if (i >= h.count) return;
   const int64_t d = i % h.padded, head = i / h.padded % h.heads, row = i / h.padded / h.heads;
   if (d < h.depth) narrow(widen(from[i]), to + row * h.row + head * h.head + d);
 }
 
-Heads heads_of(const sfx_tensor& t, int64_t padded) {
+HeadsLayout heads_of(const sfx_tensor& t, int64_t padded) {
   return {t.shape[0] * t.shape[1] * padded,
           t.stride[0],
           t.stride[1],
@@ -58,7 +58,7 @@ int32_t by_dtype(int32_t dtype, const void* data, const Use& use) {
 }  // namespace
 
 int32_t gather_heads(sfx_stream* stream, const sfx_tensor& from, void* to, int32_t dtype, int64_t padded) {
-  const Heads h = heads_of(from, padded);
+  const HeadsLayout h = heads_of(from, padded);
   return by_dtype(from.dtype, from.data, [&](auto* source) {
     return by_dtype(dtype, to, [&](auto* target) {
       using From = std::remove_pointer_t<decltype(source)>;
@@ -69,7 +69,7 @@ int32_t gather_heads(sfx_stream* stream, const sfx_tensor& from, void* to, int32
 }
 
 int32_t scatter_heads(sfx_stream* stream, const void* from, int32_t dtype, int64_t padded, const sfx_tensor& to) {
-  const Heads h = heads_of(to, padded);
+  const HeadsLayout h = heads_of(to, padded);
   return by_dtype(dtype, from, [&](auto* source) {
     return by_dtype(to.dtype, to.data, [&](auto* target) {
       using From = std::remove_pointer_t<decltype(source)>;

@@ -78,7 +78,7 @@ int32_t device_count() {
 int32_t device_open(int32_t index) {
   int count = 0;
   SFX_TRY(checked(cudaGetDeviceCount(&count), "looking for GPUs"));
-  SFX_REQUIRE(index >= 0 && index < count, "there is no GPU %d: %d are visible", index, count);
+  if (index < 0 || index >= count) return fail(SFX_UNSUPPORTED, "there is no GPU %d: %d are visible", index, count);
   cudaDeviceProp properties;
   SFX_TRY(checked(cudaGetDeviceProperties(&properties, index), "asking a GPU"));
   if (properties.major < 8)
@@ -148,7 +148,7 @@ int32_t launch_kernel(sfx_stream* stream, const char* name, const void* kernel, 
 
 int32_t device_count() { return 1; }
 int32_t device_open(int32_t index) {
-  SFX_REQUIRE(index == 0, "there is no GPU %d: 1 is emulated", index);
+  if (index != 0) return fail(SFX_UNSUPPORTED, "there is no GPU %d: 1 is emulated", index);
   return SFX_OK;
 }
 sfx_stream* stream_create(int32_t) { return new (std::nothrow) sfx_stream; }

@@ -17,7 +17,9 @@ namespace sinkflex {
 inline void check(const sfx_backend* backend, int32_t status, const char* what) {
   if (status == SFX_OK) return;
   const char* message = backend->last_error();
-  throw Error(status == SFX_OUT_OF_MEMORY ? "SINKFLEX_OUT_OF_MEMORY" : "SINKFLEX_INTERNAL",
+  throw Error(status == SFX_OUT_OF_MEMORY  ? "SINKFLEX_OUT_OF_MEMORY"
+              : status == SFX_DEVICE_ERROR ? "SINKFLEX_DEVICE_FAILED"
+                                           : "SINKFLEX_INTERNAL",
               std::string(what) + ": " + (message && *message ? message : "the backend gave no message"));
 }
 

@@ -159,6 +159,9 @@ void __tsan_read_range(void* at, size_t bytes);
 void __tsan_write_range(void* at, size_t bytes);
 void* __tsan_memcpy(void* to, const void* from, size_t bytes);
 void* __tsan_memset(void* to, int value, size_t bytes);
+// The guards of function-local constants.
+char __tsan_atomic8_load(const volatile char* at, int);
+char __tsan_atomic8_load(const volatile char* at, int) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -1,5 +1,6 @@
 // Runs the blocks of a launch one after the other, the threads of a block as fibers in a seeded order, until all have
 // returned or none can go on.
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -249,6 +250,7 @@ void block_barrier() { block_barrier_or(false); }
 void* shared_memory() { return machine.shared; }
 
 void set_seed(uint64_t seed) { base_seed = seed; }
+
 Counts counts() { return done; }
 
 void begin_reports();
@@ -277,6 +279,7 @@ bool run(const Launch& l) {
   machine.arguments_end = machine.arguments + l.arguments_bytes;
   running = &l;
   done.launches++;
+  if (const char* seed = getenv("SINKFLEX_EMULATION_SEED")) base_seed = strtoull(seed, nullptr, 10);
   Random random = {base_seed * 0x2545f4914f6cdd1dull + 1};
   const int policy = (int)(base_seed % 3);
   std::vector<uint32_t> order(blocks);
