@@ -62,6 +62,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, hosts: Ho
           limits: { maxTokens: rollout.max_model_len, maxTokensPerTurn: rollout.max_tokens_per_turn, maxTurns: config.env.max_turns },
           environment: config.env.name,
           dialogue,
+          recordExperts: config.actor.router_replay.mode === 'R3',
           environmentOptions: options,
           environments,
           runSeed: config.seed,

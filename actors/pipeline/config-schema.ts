@@ -223,6 +223,14 @@ export const TrainingConfig = z.strictObject({
       betas: key(z.tuple([z.number().min(0).lt(1), z.number().min(0).lt(1)]), [0.9, 0.999], '', 'AdamW moments'),
       eps: key(positive(), 1e-8, '', 'AdamW epsilon'),
     }),
+    router_replay: section({
+      mode: key(
+        z.enum(['disabled', 'R3']),
+        'disabled',
+        '',
+        'R3: training sends each token to the experts that the rollout chose for it (models with experts only); disabled: the router chooses anew',
+      ),
+    }),
     grad_clip: key(positive(), 1, '', 'largest global gradient norm'),
     ppo_epochs: key(count(), 1, 'passes', 'passes over a batch'),
     ppo_mini_batch_size: key(count().nullable(), null, 'prompts', 'prompts of one optimiser step; null takes the whole batch'),

@@ -30,6 +30,12 @@ export function resolveModel(config: TrainingConfig, { chat, of }: ChosenChat, c
   const stored = readModelConfig(folder);
   // What could only fail once the run has begun.
   adaptersOf(config, stored);
+  const { mode } = config.actor.router_replay;
+  if (mode !== 'disabled' && stored.num_local_experts === 0)
+    throw new ActorsError(
+      'SINKFLEX_LOSS_OPTION',
+      `actor.router_replay.mode = ${mode} replays the choice of experts, and this model (${stored.model_type}) has none: set it to disabled.`,
+    );
   adapterBaseOf(folder);
   if (of === 'environment') checkVocabulary(folder, stored, config.env.name, tokenizer.vocabularySize);
   // The settings describe fresh models only, and this one was one.

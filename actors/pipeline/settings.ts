@@ -42,6 +42,7 @@ export function recipeOf(c: TrainingConfig): Recipe {
     miniBatchPrompts: a.ppo_mini_batch_size,
     microBatchTokens: a.use_dynamic_bsz || a.ppo_micro_batch_size === null ? a.ppo_micro_batch_size_tokens : Number.MAX_SAFE_INTEGER,
     microBatchSequences: a.use_dynamic_bsz ? null : a.ppo_micro_batch_size,
+    routerReplay: a.router_replay.mode === 'R3',
     gradientCheckpointing: c.model.enable_gradient_checkpointing,
     optimizer: {
       gradClip: a.grad_clip,

@@ -52,6 +52,8 @@ export interface EpisodeContext {
   dialogue: Dialogue;
   limits: EpisodeLimits;
   sampling: Sampling;
+  /** Where the engine records experts: how many numbers a token has, and whether they take two bytes. */
+  experts?: { each: number; wide: boolean };
   signal: AbortSignal;
 }
 
@@ -101,6 +103,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
         if (turn.stopReason === 'aborted') break;
         tokens.observe(pending);
         tokens.produce(turn.tokens, turn.logprobs, turn.versions);
+        if (turn.experts) tokens.route(turn.experts);
         lineage = turn.lineage;
         turns++;
         const ended = turn.stopReason === 'stop';
@@ -134,7 +137,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
   for (const k of ['total', 'generate', 'environment'] as const) seconds[k] /= 1000;
   return {
     ...task,
-    ...tokens.take(),
+    ...tokens.take(c.experts),
     lineage,
     reward,
     rewardParts,

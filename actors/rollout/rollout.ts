@@ -32,6 +32,8 @@ export interface RolloutOptions {
   /** Options of the engine's cache. */
   cache?: Pick<EngineOptions, 'prefixCaching' | 'cacheOnUpdate' | 'maxNumBatchedTokens' | 'cacheTokens'>;
   topP?: number;
+  /** Trajectories carry the experts that each token went to (models with experts only). */
+  recordExperts?: boolean;
   /** How often an episode is begun anew after an infrastructure failure. */
   retries: number;
   /** Deadline of one answer of an environment; missing it is an infrastructure failure. */
@@ -84,6 +86,7 @@ export class Rollout {
       maxSequences: o.maxSequences,
       maxSequenceTokens: o.limits.maxTokens,
       ...o.cache,
+      recordExperts: o.recordExperts ?? false,
     });
   }
 
@@ -137,11 +140,13 @@ export class Rollout {
     this.#open++;
     try {
       const key = a.phase === 'train' ? this.#o.runSeed : validationKey;
+      const { num_hidden_layers, num_experts_per_tok, num_local_experts } = this.#store.config;
       const t = await playEpisode(task, {
         engine: this.#engine,
         environment: this.#remote(task, options, a.phase, key, attempt),
         dialogue: this.#chat,
         limits: this.#o.limits,
+        ...(this.#o.recordExperts ? { experts: { each: num_hidden_layers * num_experts_per_tok, wide: num_local_experts >= 255 } } : {}),
         sampling: {
           seed: key,
           temperature: a.temperature,

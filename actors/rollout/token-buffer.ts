@@ -5,6 +5,7 @@ export class TokenBuffer {
   #mask: Uint8Array;
   #logprobs: Float32Array;
   #versions: Int32Array;
+  readonly #experts: (Uint8Array | Uint16Array)[] = [];
   #length = 0;
 
   constructor(capacity = 256) {
@@ -35,10 +36,28 @@ export class TokenBuffer {
     this.#length += ids.length;
   }
 
-  /** Copies of exactly the tokens so far. */
-  take(): { ids: Int32Array; mask: Uint8Array; logprobs: Float32Array; versions: Int32Array } {
+  /** Experts of the tokens that a turn read, in order. */
+  route(experts: Uint8Array | Uint16Array): void {
+    this.#experts.push(experts);
+  }
+
+  /** Copies of exactly the tokens so far. `experts`: with those of each token, unknown for what nobody read (the last draw). */
+  take(experts?: { each: number; wide: boolean }): {
+    ids: Int32Array;
+    mask: Uint8Array;
+    logprobs: Float32Array;
+    versions: Int32Array;
+    experts?: Uint8Array | Uint16Array;
+  } {
     const n = this.#length;
+    const routes = experts && (experts.wide ? new Uint16Array(n * experts.each).fill(65535) : new Uint8Array(n * experts.each).fill(255));
+    let at = 0;
+    for (const part of routes ? this.#experts : []) {
+      routes!.set(part, at);
+      at += part.length;
+    }
     return {
+      ...(routes ? { experts: routes } : {}),
       ids: this.#ids.slice(0, n),
       mask: this.#mask.slice(0, n),
       logprobs: this.#logprobs.slice(0, n),

@@ -29,6 +29,8 @@ export interface Recipe {
   microBatchTokens: number;
   /** Sequences of one pass at most; null: as many as the tokens allow. */
   microBatchSequences?: number | null;
+  /** Routing replay: passes send tokens to the experts that the rollout chose, where trajectories tell them. */
+  routerReplay?: boolean;
   /** Keep each layer's input only, and run the layers again in the backward. Changes memory and time, never results. */
   gradientCheckpointing?: boolean;
   optimizer: { gradClip: number; weightDecay: number; betas: [number, number]; eps: number };

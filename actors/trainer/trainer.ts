@@ -13,6 +13,7 @@ import {
   type SequenceRange,
   selectSequences,
   sliceBatch,
+  sliceExperts,
   tokenSpan,
 } from '../trajectory/index.ts';
 import { advantageEstimator, groupStatistics } from './advantages.ts';
@@ -154,6 +155,7 @@ export class Trainer {
           keep: true,
           checkpointing: r.gradientCheckpointing ?? false,
           mask,
+          ...this.#replay(p, start, end),
         });
         if (onPolicy) old.set(logprobs, start);
         const sequences = kept.slice(range.from, range.to);
@@ -276,10 +278,17 @@ export class Trainer {
       const { logprobs } = await this.#engine.forward(sliceBatch(p.ids, p.cuSeqlens, range), {
         temperature: this.#recipe.temperature,
         mask: p.mask.subarray(start, end),
+        ...this.#replay(p, start, end),
       });
       scores.set(logprobs, start);
     }
     return scores;
+  }
+
+  /** What a pass over these tokens is told of their experts. */
+  #replay(p: PackedTrajectories, start: number, end: number): { experts?: Uint8Array | Uint16Array } {
+    const experts = this.#recipe.routerReplay ? sliceExperts(p, start, end) : undefined;
+    return experts ? { experts } : {};
   }
 
   async #step(lr: number, o: Recipe['optimizer']): Promise<number> {

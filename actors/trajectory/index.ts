@@ -11,6 +11,7 @@ export {
   type SequenceRange,
   selectSequences,
   sliceBatch,
+  sliceExperts,
   tokenSpan,
 } from './packing.ts';
 export { type Batch, type QueueOptions, TrajectoryQueue, zeroSpread } from './queue.ts';

@@ -24,6 +24,8 @@ export interface PackedTrajectories {
   rewards: Float64Array;
   /** [s] 1 where a length or turn limit ended the episode, not the environment. */
   truncated: Uint8Array;
+  /** [n, each] experts of each token, as generation recorded them; absent where some trajectory has none. */
+  experts?: Uint8Array | Uint16Array;
 }
 
 /** Sequences `from` to `to` (exclusive) of a packed batch: a micro-batch or a mini-batch. */
@@ -72,7 +74,27 @@ export function pack(trajectories: readonly Trajectory[]): PackedTrajectories {
     offset += t.ids.length;
     packed.cuSeqlens[i + 1] = offset;
   }
-  return packed;
+  const experts = packExperts(sorted, n);
+  return experts ? { ...packed, experts } : packed;
+}
+
+function packExperts(sorted: readonly Trajectory[], n: number): Uint8Array | Uint16Array | undefined {
+  const first = sorted.find((t) => t.ids.length > 0)?.experts;
+  if (first === undefined || !sorted.every((t) => t.ids.length === 0 || t.experts !== undefined)) return undefined;
+  const parts = sorted.flatMap((t) => (t.ids.length === 0 ? [] : [t.experts!]));
+  const all = new (first instanceof Uint8Array ? Uint8Array : Uint16Array)(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all.length % n === 0 ? all : undefined;
+}
+
+/** The experts of tokens `start` to `end` (exclusive) of a batch of n tokens. */
+export function sliceExperts(p: PackedTrajectories, start: number, end: number): Uint8Array | Uint16Array | undefined {
+  const each = (p.experts?.length ?? 0) / p.ids.length;
+  return p.experts?.subarray(start * each, end * each);
 }
 
 function checkEvidence(t: Trajectory): void {
@@ -161,6 +183,8 @@ export function selectSequences(p: PackedTrajectories, keep: (sequence: number) 
     rewards: Float64Array.from(chosen, (i) => p.rewards[i]!),
     truncated: Uint8Array.from(chosen, (i) => p.truncated[i]!),
   };
+  const each = (p.experts?.length ?? 0) / p.ids.length;
+  if (p.experts) out.experts = new (p.experts instanceof Uint8Array ? Uint8Array : Uint16Array)(n * each);
   let offset = 0;
   chosen.forEach((i, k) => {
     const start = p.cuSeqlens[i]!;
@@ -169,6 +193,7 @@ export function selectSequences(p: PackedTrajectories, keep: (sequence: number) 
     out.mask.set(p.mask.subarray(start, end), offset);
     out.behaviour.set(p.behaviour.subarray(start, end), offset);
     out.versions.set(p.versions.subarray(start, end), offset);
+    if (p.experts) out.experts!.set(p.experts.subarray(start * each, end * each), offset * each);
     offset += end - start;
     out.cuSeqlens[k + 1] = offset;
   });

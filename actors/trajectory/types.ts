@@ -28,6 +28,11 @@ export interface Trajectory {
   logprobs: Float32Array;
   /** Version of the weight store that produced the token; -1 where mask is 0. */
   versions: Int32Array;
+  /**
+   * Routing replay: [n, layers, experts a token] the experts that each token went to when it was read; the largest value (255, 65535) where it
+   * was not. Absent unless the run records them; stores leave them out.
+   */
+  experts?: Uint8Array | Uint16Array;
   lineage: number;
   reward: number;
   rewardParts: Record<string, number>;

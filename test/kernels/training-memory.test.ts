@@ -68,7 +68,10 @@ const cases: Record<string, MemoryCase> = {
   },
   'LoRA, experts': {
     config: tinyConfig({ ...experts, vocab_size: 6000, num_hidden_layers: 2, num_local_experts: 8, num_experts_per_tok: 4 }),
-    shape: { lengths: [1024], lora: { r: 32, lora_alpha: 16, target_modules: ['q_proj', 'mlp.experts.gate_up_proj', 'mlp.experts.down_proj'] } },
+    shape: {
+      lengths: [1024],
+      lora: { r: 32, lora_alpha: 16, target_modules: ['q_proj', 'mlp.experts.gate_up_proj', 'mlp.experts.down_proj'] },
+    },
   },
   experts: {
     config: tinyConfig({ ...experts, vocab_size: 6000, num_hidden_layers: 2, num_local_experts: 8, num_experts_per_tok: 4 }),

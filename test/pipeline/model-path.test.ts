@@ -158,5 +158,7 @@ t.test('what no run can be made of is refused before anything is written', async
   writeByteModel(join(root, 'model'));
   const taught = run({ 'env.name': 'tau2-mock', 'model.path': join(root, 'model'), 'sft.total_steps': 5, output });
   await t.rejects(taught, { code: 'SINKFLEX_SETTINGS', message: /tau2-mock, which has no expert/ });
+  const replayed = run({ 'env.name': 'desk', 'model.path': join(root, 'model'), 'actor.router_replay.mode': 'R3', output });
+  await t.rejects(replayed, { code: 'SINKFLEX_LOSS_OPTION', message: /this model \(qwen2\) has none/ });
   t.notOk(existsSync(output));
 });

@@ -63,7 +63,13 @@ export function writeByteModel(folder: string, seed = 3, o: { text?: string } = 
     pre_tokenizer: byteLevel,
     post_processor: null,
     decoder: byteLevel,
-    model: { type: 'BPE', dropout: null, unk_token: null, vocab: Object.fromEntries(words.map((word, i) => [word, i])), merges: pieces.merges },
+    model: {
+      type: 'BPE',
+      dropout: null,
+      unk_token: null,
+      vocab: Object.fromEntries(words.map((word, i) => [word, i])),
+      merges: pieces.merges,
+    },
   };
   const config = parseModelConfig({
     model_type: 'qwen2',
