@@ -31,6 +31,50 @@ interface Job {
   onLost: (() => void) | undefined;
 }
 
+interface Place {
+  worker: RolloutWorker;
+  load: number;
+  retired: boolean;
+}
+
+/** Places by load, so that thousands of actors cost no more than a few to choose from. */
+class ByLoad {
+  readonly #buckets: Set<Place>[] = [];
+  /** No place has a smaller load. */
+  #lowest = 0;
+
+  constructor(places: readonly Place[]) {
+    for (const p of places) this.#bucket(p.load).add(p);
+  }
+
+  /** The place with the fewest episodes, or undefined where all are retired. */
+  least(): Place | undefined {
+    for (; this.#lowest < this.#buckets.length; this.#lowest++) {
+      const bucket = this.#buckets[this.#lowest];
+      if (bucket && bucket.size > 0) return bucket.values().next().value;
+    }
+    return undefined;
+  }
+
+  move(p: Place, by: number): void {
+    this.#bucket(p.load).delete(p);
+    p.load += by;
+    if (p.retired) return;
+    this.#bucket(p.load).add(p);
+    this.#lowest = Math.min(this.#lowest, p.load);
+  }
+
+  retire(p: Place): void {
+    p.retired = true;
+    this.#bucket(p.load).delete(p);
+  }
+
+  #bucket(load: number): Set<Place> {
+    this.#buckets[load] ??= new Set();
+    return this.#buckets[load];
+  }
+}
+
 /** Errors after which the same call may be made again: the incarnation is gone, another one comes. */
 export function isLoss(e: unknown): boolean {
   if (!isSinkflexError(e) || isFinal(e)) return false;
@@ -43,23 +87,25 @@ export function isFinal(e: unknown): boolean {
 }
 
 export class RolloutPool {
-  readonly #workers: { worker: RolloutWorker; load: number; retired: boolean }[];
+  readonly #places: Place[];
+  readonly #byLoad: ByLoad;
   readonly #limit: number;
   readonly #waiting: Job[] = [];
 
   /** `episodes`: how many one actor runs at once; it is given half as many again, so that none of its places stays empty. */
   constructor(workers: readonly RolloutWorker[], episodes: number) {
-    this.#workers = workers.map((worker) => ({ worker, load: 0, retired: false }));
+    this.#places = workers.map((worker) => ({ worker, load: 0, retired: false }));
+    this.#byLoad = new ByLoad(this.#places);
     this.#limit = Math.ceil(episodes * 1.5);
   }
 
   /** Episodes that may be handed out at once. */
   get capacity(): number {
-    return this.#limit * this.#workers.length;
+    return this.#limit * this.#places.length;
   }
 
   get running(): number {
-    return this.#workers.reduce((n, w) => n + w.load, 0);
+    return this.#places.reduce((n, w) => n + w.load, 0);
   }
 
   run(assignment: Assignment, signal: AbortSignal, onLost?: () => void): Promise<Trajectory[]> {
@@ -77,20 +123,19 @@ export class RolloutPool {
         job.reject(job.signal.reason);
         continue;
       }
-      const alive = this.#workers.filter((w) => !w.retired);
-      const free = alive.reduce<(typeof alive)[number] | undefined>((best, w) => (!best || w.load < best.load ? w : best), undefined);
+      const free = this.#byLoad.least();
       // An idle actor takes work of any size, else one group larger than the limit would wait for ever.
       if (!free || (free.load > 0 && free.load + job.episodes > this.#limit)) return;
       this.#waiting.shift();
-      free.load += job.episodes;
+      this.#byLoad.move(free, job.episodes);
       free.worker.rollout(job.assignment, job.signal).then(
         (trajectories) => {
-          free.load -= job.episodes;
+          this.#byLoad.move(free, -job.episodes);
           job.resolve(trajectories);
           this.#hand();
         },
         (e: unknown) => {
-          free.load -= job.episodes;
+          this.#byLoad.move(free, -job.episodes);
           this.#failed(free, job, e);
           // In a turn of its own: actors that fail at once must not keep the loop from learning why.
           setImmediate(() => this.#hand());
@@ -99,14 +144,14 @@ export class RolloutPool {
     }
   }
 
-  #failed(by: { worker: RolloutWorker; retired: boolean }, job: Job, e: unknown): void {
+  #failed(by: Place, job: Job, e: unknown): void {
     if (job.signal.aborted) {
       job.reject(job.signal.reason);
       return;
     }
     const spent = isFinal(e) && (e as SinkflexError).details?.actor === by.worker.name;
-    if (spent) by.retired = true;
-    if (spent && this.#workers.every((w) => w.retired)) {
+    if (spent) this.#byLoad.retire(by);
+    if (spent && this.#places.every((w) => w.retired)) {
       const queued = this.#waiting.splice(0);
       for (const q of [job, ...queued]) q.reject(e);
       return;

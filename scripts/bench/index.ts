@@ -9,6 +9,7 @@ import { pipelineSuite } from './pipeline.ts';
 import { printRows, type Row, type Skip, type Suite } from './rows.ts';
 import { runtimeSuite } from './runtime.ts';
 import { sandboxSuite } from './sandbox.ts';
+import { scaleSuite } from './scale.ts';
 
 const SUITES: Readonly<Record<string, Suite>> = {
   control: controlSuite,
@@ -18,6 +19,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
   pipeline: pipelineSuite,
   runtime: runtimeSuite,
   sandbox: sandboxSuite,
+  scale: scaleSuite,
 };
 
 /** No row takes half of it, with rivals and on a busy machine. */

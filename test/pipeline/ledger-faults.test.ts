@@ -32,7 +32,7 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
   });
 
   t.test('a driver that is killed takes everything with it, and its run resumes to the same bits', async (t) => {
-    const child = fork(fileURLToPath(new URL('./killed-driver.js', import.meta.url)), [join(root, 'driver')]);
+    const child = fork(fileURLToPath(new URL('./killed-driver.js', import.meta.url)), [JSON.stringify({ output: join(root, 'driver') })]);
     await new Promise<void>((third) => child.on('message', (step) => step === 3 && third()));
     const pids = pidsOf('driver');
     child.kill('SIGKILL');
