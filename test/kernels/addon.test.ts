@@ -1,6 +1,6 @@
 // The built addon as a file: one that was cut off is told of instead of ending the process with SIGBUS, and install makes it anew.
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 
@@ -12,7 +12,9 @@ function packaged(folder: string): { file: string; install: () => unknown; load:
   for (const name of ['build/Release', 'dist/kernels', 'scripts', 'include/node']) mkdirSync(join(folder, name), { recursive: true });
   writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
   writeFileSync(join(folder, 'include/node/node_api.h'), '');
-  for (const name of ['native.js', 'errors.js']) copyFileSync(join(root, 'dist/kernels', name), join(folder, 'dist/kernels', name));
+  // Where the build joined them, they are among others.
+  for (const part of ['kernels', 'joined'])
+    if (existsSync(join(root, 'dist', part))) cpSync(join(root, 'dist', part), join(folder, 'dist', part), { recursive: true });
   copyFileSync(join(root, 'scripts/install.mjs'), join(folder, 'scripts/install.mjs'));
   const file = join(folder, 'build/Release/sinkflex.node');
   const gyp = join(folder, 'gyp.cjs');

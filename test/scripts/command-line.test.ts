@@ -222,7 +222,7 @@ t.test('doctor --model: memory by category, and the longest sequence that fits',
 t.test('without the addon: one message with the fix, and a doctor that says what is missing', async (t) => {
   const copy = t.testdir();
   const root = process.cwd();
-  for (const part of ['kernels', 'runtime', 'actors', 'scripts'])
+  for (const part of ['kernels', 'runtime', 'actors', 'scripts', 'joined'].filter((name) => existsSync(join(root, 'dist', name))))
     cpSync(join(root, 'dist', part), join(copy, 'dist', part), { recursive: true });
   cpSync(join(root, 'package.json'), join(copy, 'package.json'));
   cpSync(join(root, 'scripts/presets'), join(copy, 'scripts/presets'), { recursive: true });
