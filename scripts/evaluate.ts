@@ -3,7 +3,15 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { Command } from 'commander';
-import { type ConfigLayer, loadConfig, parseOverrides, RunFolder, type TrainingConfig, train } from '../actors/index.ts';
+import {
+  type ConfigLayer,
+  loadConfig,
+  parseOverrides,
+  RunFolder,
+  type TrainingConfig,
+  type TrainingResult,
+  train,
+} from '../actors/index.ts';
 import { isSinkflexError, SinkflexError } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
@@ -14,6 +22,7 @@ import { duration, interval, table } from './text.ts';
 interface EvaluateOptions {
   output?: string;
   json?: boolean;
+  also?: string[];
 }
 
 export function evaluateCommand(): Command {
@@ -25,6 +34,12 @@ export function evaluateCommand(): Command {
     .argument('<folder>', 'a run folder, or a folder such as runs/.../checkpoints/step-0000000100')
     .argument('[key=value ...]', 'settings that differ from those of the run, such as data.val_size=1000 val.n=4 val.temperature=0')
     .option('-o, --output <folder>', 'keep metrics, trajectories and transcripts in this folder')
+    .option(
+      '--also <settings>',
+      'score under these settings as well, such as "env.options.user_options.style=chatty"; may be repeated',
+      (settings: string, before: string[]) => [...before, settings],
+      [],
+    )
     .option('--json', 'print the result as one JSON line')
     .addHelpText(
       'after',
@@ -42,10 +57,19 @@ async function evaluate(target: string, words: readonly string[], o: EvaluateOpt
   try {
     const output = o.output ?? join(temporary!, 'run');
     const config = await evaluationConfig(run.savedConfig(), parseOverrides(words), checkpoint, output);
-    const r = await train(config, { preset: 'evaluate', onProgress: display.listen, signal: stop.signal });
+    const score = (settings: TrainingConfig) => train(settings, { preset: 'evaluate', onProgress: display.listen, signal: stop.signal });
+    const r = await score(config);
+    const also: { settings: string; result: TrainingResult }[] = [];
+    for (const [i, settings] of (o.also ?? []).entries()) {
+      const more = [...words, ...settings.split(/\s+/).filter((word) => word !== '')];
+      const under = await evaluationConfig(run.savedConfig(), parseOverrides(more), checkpoint, `${output}-also-${i + 1}`);
+      also.push({ settings, result: await score(under) });
+    }
     display.close();
-    if (o.json) process.stdout.write(`${resultLine(r)}\n`);
-    else {
+    if (o.json) {
+      const under = also.map(({ settings, result }) => ({ settings, ...result }));
+      process.stdout.write(`${JSON.stringify({ ...JSON.parse(resultLine(r)), ...(under.length > 0 ? { under } : {}) })}\n`);
+    } else {
       const rows = [
         ['checkpoint', basename(checkpoint)],
         [`mean@${r.validation.n}`, interval(r.after)],
@@ -53,6 +77,7 @@ async function evaluate(target: string, words: readonly string[], o: EvaluateOpt
           [`pass@${k}`, interval(passAtK)],
           [`pass^${k}`, interval(passHatK)],
         ]),
+        ...also.map(({ settings, result }) => [settings, interval(result.after)]),
         ['held-out tasks', String(r.validation.tasks)],
         ['temperature', String(r.validation.temperature)],
         ...r.baselines.map((b) => [b.name, b.score.toFixed(3)]),

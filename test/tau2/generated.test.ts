@@ -27,7 +27,7 @@ t.test('the expert solves every task, a weak one some; doing nothing few', skip,
     [],
   );
   const weak = mean((seed) => demonstrate!(seed, 9, { options }).reward);
-  t.ok(weak > 0.15 && weak < 0.6, `the erring expert: ${weak}`);
+  t.ok(weak > 0.15 && weak < 0.75, `the erring expert: ${weak}`);
   t.equal(
     mean((seed) => baselines!['do nothing']!(seed, options)),
     0,
@@ -92,6 +92,8 @@ t.test('calls are the original’s, errors are answered, and the end is scored b
   t.equal(await answer(`call find ${who}`), 'known');
   t.match(await answer('call user'), /^orders o1 pays [a-z-]+ p1/);
   t.match(await answer('call order o1'), /^pending by p1 [a-z-]+ i1/);
+  t.match(await answer('call order o1 nothing'), /^pending by p1 nothing$/);
+  t.match(await answer('call product i1'), /^([a-z0-9.-]+ (v\d+|out) ?)+$|^nothing$/);
   t.equal(await answer('call return o1 i1 p1'), 'error', 'the original refuses');
   t.equal(await answer(`call cancel o1 ${observation[1]!.content.split(' ').at(-1)}`), 'ok');
   const end = await environment.step(say('done'));

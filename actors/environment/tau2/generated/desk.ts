@@ -93,9 +93,9 @@ export class CompactDesk {
       case 'user':
         return words.length === 0 && this.#user !== undefined ? { user_id: this.#user } : undefined;
       case 'order':
-        return words.length === 1 && order !== undefined ? { order_id: order } : undefined;
+        return words.length <= 2 && order !== undefined ? { order_id: order } : undefined;
       case 'product': {
-        const item = words.length === 1 ? this.#items.get(first ?? '') : undefined;
+        const item = words.length <= 2 ? this.#items.get(first ?? '') : undefined;
         return item && { product_id: item.product_id };
       }
       case 'cancel':
@@ -124,7 +124,7 @@ export class CompactDesk {
     }
   }
 
-  /** What a look-up showed, each thing before its alias: whoever looks for a thing finds its alias behind it. Read from the world: it is what the tool's JSON says. */
+  /** What a look-up showed: each thing and its alias, or the alias of the one thing that was asked for. Read from the world: it is what the tool's JSON says. */
   #shown(name: CallName, content: string, words: readonly string[]): string {
     const { world } = this.#session;
     const of = (kind: AliasKind, id: string) => this.#aliases.of(kind, id);
@@ -143,16 +143,19 @@ export class CompactDesk {
       const items = order.items.map((item) => {
         const alias = of('item', item.item_id);
         this.#items.set(alias, item);
-        return `${slug(item.name)} ${alias}`;
+        return words[1] === undefined ? `${slug(item.name)} ${alias}` : slug(item.name) === words[1] ? alias : '';
       });
-      return [STATUS[order.status] ?? order.status, ...(paid ? ['by', of('payment', paid.payment_method_id)] : []), ...items].join(' ');
+      const shown = items.filter((text) => text !== '');
+      if (shown.length === 0) shown.push('nothing');
+      return [STATUS[order.status] ?? order.status, ...(paid ? ['by', of('payment', paid.payment_method_id)] : []), ...shown].join(' ');
     }
     const item = this.#items.get(words[0]!)!;
     const product: Readonly<Product> = world.product(item.product_id);
     const variants = neighbours(product, item).map((variant) => {
       const [, value] = [...variant.options].find(([key, value]) => item.options.get(key) !== value)!;
-      return `${slug(value)} ${variant.available ? of('variant', variant.item_id) : 'out'}`;
+      const alias = variant.available ? of('variant', variant.item_id) : 'out';
+      return words[1] === undefined ? `${slug(value)} ${alias}` : slug(value) === words[1] ? alias : '';
     });
-    return variants.length === 0 ? 'nothing' : variants.join(' ');
+    return variants.filter((text) => text !== '').join(' ') || 'nothing';
   }
 }

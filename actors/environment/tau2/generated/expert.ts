@@ -1,5 +1,6 @@
 /** A scripted agent for generated tasks: it sees what a policy sees. Slips make it err as a weak policy would. */
 import { CounterRandom } from '../../random.ts';
+import { PRODUCTS, VALUES } from './words.ts';
 
 /**
  * Mistakes with their rates at noise 1. As with the desk, most are rare; `insists` is the exception, where the favourite choice is wrong, so that
@@ -8,14 +9,14 @@ import { CounterRandom } from '../../random.ts';
 export const MISTAKES = {
   /** A digit of the zip code read wrongly; not found, then repeated. */
   misreadsZip: 0.04,
-  /** Takes another order for the one that is meant, without a look. */
-  wrongOrder: 0.12,
+  /** Gives up the search before the last order. */
+  stopsEarly: 0.12,
   /** The tool for the other state of an order; refused, then the right one. */
   wrongTool: 0.1,
-  /** Another item of the order. */
-  wrongItem: 0.12,
-  /** Another variant. */
-  wrongVariant: 0.18,
+  /** Looks for another thing. */
+  wrongItem: 0.08,
+  /** Looks for another variant. */
+  wrongVariant: 0.1,
   /** Another way to pay. */
   wrongPayment: 0.15,
   wrongReason: 0.12,
@@ -42,7 +43,7 @@ interface Seen {
   alias: string;
   status: string;
   paid: string;
-  items: [alias: string, product: string][];
+  item: string;
 }
 
 /** Says its turns and is told what comes back. */
@@ -63,14 +64,17 @@ export function* agent(wish: string, slip: GeneratedSlips): Generator<string, vo
 
   // cancel|return|change|send|pay the <product> ...
   const [verb, , product, ...rest] = what.split(' ');
+  const wanted = slip.happens('wrongItem') ? slip.random.pick(PRODUCTS) : product!;
   let seen: Seen | undefined;
   for (const alias of orders) {
-    seen = readOrder(alias, yield `call order ${alias}`);
-    if (seen.items.some(([, name]) => name === product) || slip.happens('wrongOrder')) break;
+    seen = readOrder(alias, yield `call order ${alias} ${wanted}`);
+    if (seen.item !== 'nothing' || slip.happens('stopsEarly')) break;
   }
-  const { alias, status, paid, items } = seen!;
-  let item = items.find(([, name]) => name === product)?.[0] ?? items[0]![0];
-  if (items.length > 1 && slip.happens('wrongItem')) item = slip.random.pick(items.filter(([other]) => other !== item))[0];
+  const { alias, status, paid, item } = seen!;
+  if (item === 'nothing') {
+    yield slip.happens('insists') ? 'done' : 'denied';
+    return;
+  }
 
   const call = yield* plan({ verb: verb!, rest, alias, status, paid, item, sources }, slip);
   const gives = slip.happens('givesUp');
@@ -116,13 +120,10 @@ function* plan(s: Situation, slip: GeneratedSlips): Generator<string, string | u
       return s.status === 'delivered' ? `call return ${s.alias} ${s.item} ${pay(s.sources.get(s.rest.at(-1)!) ?? s.paid)}` : undefined;
     default: {
       if (!pending && s.status !== 'delivered') return undefined;
-      const shown = (yield `call product ${s.item}`).split(' ');
-      const variants: { alias: string; value: string }[] = [];
-      for (let i = 0; i + 1 < shown.length; i += 2) variants.push({ value: shown[i]!, alias: shown[i + 1]! });
-      let chosen = variants.find((v) => v.value === s.rest.at(-1));
-      if (variants.length > 1 && slip.happens('wrongVariant')) chosen = slip.random.pick(variants.filter((v) => v !== chosen));
-      if (!chosen || chosen.alias === 'out') return undefined;
-      const tail = `${s.alias} ${s.item} ${chosen.alias} ${s.paid}`;
+      const value = slip.happens('wrongVariant') ? slip.random.pick(VALUES) : s.rest.at(-1)!;
+      const [chosen = 'nothing'] = (yield `call product ${s.item} ${value}`).split(' ');
+      if (chosen === 'out' || chosen === 'nothing') return undefined;
+      const tail = `${s.alias} ${s.item} ${chosen} ${s.paid}`;
       const [right, wrong] = pending ? ['modify', 'exchange'] : ['exchange', 'modify'];
       if (slip.happens('wrongTool')) yield `call ${wrong} ${tail}`;
       return `call ${right} ${tail}`;
@@ -139,10 +140,8 @@ function* find(first: string, last: string, zip: readonly string[], slip: Genera
   yield `call find ${first} ${last} ${zip.join(' ')}`;
 }
 
-/** `delivered by p1 keyboard i1 lamp i2` */
+/** `delivered by p1 i2`, or `nothing` in the end. */
 function readOrder(alias: string, text: string): Seen {
-  const [status = '', , paid = '', ...rest] = text.split(' ');
-  const items: [string, string][] = [];
-  for (let i = 0; i + 1 < rest.length; i += 2) items.push([rest[i + 1]!, rest[i]!]);
-  return { alias, status, paid, items };
+  const words = text.split(' ');
+  return { alias, status: words[0] ?? '', paid: words[2] ?? '', item: words[3] ?? 'nothing' };
 }
