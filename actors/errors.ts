@@ -16,6 +16,7 @@ export const actorsErrorCodes = {
     'The actor does not know this episode (it restarted, or the episode was closed): reset it, or redo the episode.',
   SINKFLEX_ENVIRONMENT_FAILED:
     'The environment itself threw; the episode says nothing about the policy: redo it or leave it out, and fix the cause.',
+  SINKFLEX_ENDPOINT_FAILED: 'Check the URL, the name of the model and the key of the endpoint; the message says what the last try met.',
   SINKFLEX_USER_FAILED:
     'The endpoint of the simulated user gave no usable answer, which says nothing about the policy: the episode is redone. Check the endpoint.',
   SINKFLEX_SANDBOX_MISSING:

@@ -15,11 +15,15 @@ import {
 import { isSinkflexError, SinkflexError } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
+import { evaluateAtEndpoint } from './evaluate-endpoint.ts';
 import { alsoRows, resultLine } from './report.ts';
 import { stopSignal } from './stop-signal.ts';
 import { duration, interval, table } from './text.ts';
 
 interface EvaluateOptions {
+  endpoint?: string;
+  model?: string;
+  apiKeyEnv: string;
   output?: string;
   json?: boolean;
   also?: string[];
@@ -31,8 +35,11 @@ export function evaluateCommand(): Command {
     .description(
       'Runs held-out tasks with the weights of a run (its last checkpoint) or of one checkpoint, and prints the score with its 95% interval.',
     )
-    .argument('<folder>', 'a run folder, or a folder such as runs/.../checkpoints/step-0000000100')
+    .argument('[folder]', 'a run folder, or a folder such as runs/.../checkpoints/step-0000000100; with --endpoint a preset')
     .argument('[key=value ...]', 'settings that differ from those of the run, such as data.val_size=1000 val.n=4 val.temperature=0')
+    .option('--endpoint <url>', 'play with the model behind an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1')
+    .option('--model <name>', 'with --endpoint: the model there; the first that it serves unless told')
+    .option('--api-key-env <name>', 'with --endpoint: environment variable that has its key', 'OPENAI_API_KEY')
     .option('-o, --output <folder>', 'keep metrics, trajectories and transcripts in this folder')
     .option(
       '--also <settings>',
@@ -43,12 +50,18 @@ export function evaluateCommand(): Command {
     .option('--json', 'print the result as one JSON line')
     .addHelpText(
       'after',
-      '\nExamples\n  sinkflex evaluate runs/20260131T090503Z-desk\n  sinkflex evaluate runs/20260131T090503Z-desk data.val_size=1000 val.n=4\n',
+      '\nExamples\n  sinkflex evaluate runs/20260131T090503Z-desk\n  sinkflex evaluate runs/20260131T090503Z-desk data.val_size=1000 val.n=4\n  sinkflex evaluate tau2-retail --endpoint http://127.0.0.1:8000/v1 --model gpt-oss-20b val.n=4\n',
     )
-    .action(async (folder: string, words: string[] | undefined, o: EvaluateOptions) => evaluate(folder, words ?? [], o));
+    .action(async (folder: string | undefined, words: string[] | undefined, o: EvaluateOptions) => evaluate(folder, words ?? [], o));
 }
 
-async function evaluate(target: string, words: readonly string[], o: EvaluateOptions): Promise<void> {
+async function evaluate(target: string | undefined, words: readonly string[], o: EvaluateOptions): Promise<void> {
+  if (o.endpoint !== undefined) {
+    await evaluateAtEndpoint(target === undefined ? words : [target, ...words], { ...o, endpoint: o.endpoint });
+    return;
+  }
+  if (target === undefined)
+    throw new CommandError('SINKFLEX_USAGE', 'a run folder or a checkpoint is missing (or --endpoint with a preset)');
   const run = RunFolder.open(target);
   const checkpoint = checkpointOf(run, target);
   const temporary = o.output === undefined ? mkdtempSync(join(tmpdir(), 'sinkflex-evaluate-')) : undefined;
