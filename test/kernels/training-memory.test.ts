@@ -64,12 +64,12 @@ const cases: Record<string, MemoryCase> = {
   },
   'LoRA, dense': {
     config: tinyConfig({ ...dense, vocab_size: 4000, num_hidden_layers: 4, num_local_experts: 0, tie_word_embeddings: true }),
-    shape: { lengths: [1000, 200], lora: { r: 64, lora_alpha: 16, target_modules: ['q_proj', 'v_proj', 'gate_proj', 'down_proj'] } },
+    shape: { lengths: [2500, 500], lora: { r: 64, lora_alpha: 16, target_modules: ['q_proj', 'v_proj', 'gate_proj', 'down_proj'] } },
   },
   'LoRA, experts': {
     config: tinyConfig({ ...experts, vocab_size: 6000, num_hidden_layers: 2, num_local_experts: 8, num_experts_per_tok: 4 }),
     shape: {
-      lengths: [1024],
+      lengths: [3000],
       lora: { r: 32, lora_alpha: 16, target_modules: ['q_proj', 'mlp.experts.gate_up_proj', 'mlp.experts.down_proj'] },
     },
   },
