@@ -1,8 +1,10 @@
-/** Which store a place means: a path is a file of SQLite. */
+/** Which store a place means: the URL of a Redis server with the name of a run, or a file of SQLite. */
 import { SqliteTrajectoryStore } from './sqlite-store.ts';
 import type { TrajectoryStore } from './store.ts';
 
 /** Opens a store, or makes it. `readonly`: one that exists, and that another process may be writing. */
 export async function openTrajectoryStore(place: string, o: { readonly?: boolean } = {}): Promise<TrajectoryStore> {
-  return new SqliteTrajectoryStore(place, o);
+  if (!/^rediss?:/.test(place)) return new SqliteTrajectoryStore(place, o);
+  const { RedisTrajectoryStore } = await import('./redis-store.ts');
+  return RedisTrajectoryStore.open(place, o);
 }

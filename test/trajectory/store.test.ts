@@ -20,6 +20,7 @@ import {
   type TrajectoryStore,
   toRecord,
 } from '../../actors/trajectory/index.ts';
+import { redisServer } from './redis-server.ts';
 import { trajectory } from './trajectories.ts';
 
 delete process.env.NODE_OPTIONS;
@@ -53,7 +54,12 @@ interface Kind {
 }
 
 let places = 0;
-const kinds: Kind[] = [{ name: 'sqlite', place: () => join(root, `store-${places++}`, 'trajectories.db') }];
+const redis = await redisServer();
+t.teardown(() => redis.stop());
+const kinds: Kind[] = [
+  { name: 'sqlite', place: () => join(root, `store-${places++}`, 'trajectories.db') },
+  { name: 'redis', ...(redis.skip === undefined ? {} : { skip: redis.skip }), place: () => `${redis.url}?run=store-${places++}` },
+];
 
 for (const kind of kinds) {
   t.test(kind.name, kind.skip === undefined ? {} : { skip: kind.skip }, async (t) => {
@@ -187,6 +193,19 @@ t.test('sqlite: one plain file when closed; what is no store is refused with its
   await t.rejects(openTrajectoryStore(join(root, 'text.db')), { code: 'SINKFLEX_TRAJECTORY_STORE', message: /text\.db/ });
   await t.rejects(openTrajectoryStore('/dev/null/trajectories.db'), { code: 'SINKFLEX_TRAJECTORY_STORE' });
 });
+
+t.test(
+  'redis: a run without a name, and a server that is not there, are refused with their place and no password',
+  redis.skip === undefined ? {} : { skip: redis.skip },
+  async (t) => {
+    await t.rejects(openTrajectoryStore(redis.url), { code: 'SINKFLEX_TRAJECTORY_STORE', message: /must name the run/ });
+    await t.rejects(openTrajectoryStore(`${redis.url}?run=absent`, { readonly: true }), { code: 'SINKFLEX_TRAJECTORY_STORE' });
+    const refused = openTrajectoryStore('redis://user:secret@127.0.0.1:1/0?run=a');
+    await t.rejects(refused, { code: 'SINKFLEX_TRAJECTORY_STORE', message: /127\.0\.0\.1:1/ });
+    const message = await refused.catch((e: Error) => e.message);
+    t.notMatch(message, /secret/);
+  },
+);
 
 /** In a process of its own: the test runner's module loader does not know the export patterns that the writer's package uses. */
 async function toParquet(place: string, path: string, filter: TrajectoryFilter): Promise<number> {
