@@ -16,6 +16,7 @@ export type {
   EnvironmentChange,
   Found,
   FromAgent,
+  LeaseBirth,
   Place,
   RehearseMessage,
   ResourceRequest,

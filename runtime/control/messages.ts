@@ -193,6 +193,12 @@ export interface ChannelBirth {
   most?: number;
 }
 
+/** Where the lease of the host is, and in which epoch of it the worker was wanted (node/lease-cell.ts). */
+export interface LeaseBirth {
+  address: SharedMemoryAddress;
+  epoch: number;
+}
+
 export interface WorkerBirth {
   worker: number;
   folder: string;
@@ -203,7 +209,7 @@ export interface WorkerBirth {
   /** Of its channels, where that is not the usual. */
   channels?: ChannelBirth;
   /** Until when its host may act; absent: as long as its agent lives. */
-  lease?: SharedMemoryAddress;
+  lease?: LeaseBirth;
   /** Socket of the way to workers of other hosts; absent: there are none. */
   gateway?: string;
   /** There is no worker 0 to relay frames, as in a cluster with a head of its own: the number of channels is not bounded. */

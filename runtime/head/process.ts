@@ -90,6 +90,7 @@ async function lead(folder: string, self: ProcessName, options: HeadStart, giveU
     journal,
     ...(old ? { state } : {}),
     runs,
+    warn: (line) => void process.stderr.write(`[sinkflex] ${line}\n`),
     // Nobody runs on a node that was given up: its workers die with their agent.
     fence({ pid, start, remote }) {
       if (remote !== true && pid !== process.pid && runs(pid, start)) process.kill(pid, 'SIGKILL');

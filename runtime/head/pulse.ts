@@ -13,6 +13,7 @@ export interface PulseOptions {
   fence?: (process: ProcessName) => void;
   /** Whether nobody listens there any more; false also where that cannot be told. */
   probe?: (url: string) => Promise<boolean>;
+  warn?: (line: string) => void;
   /** Why it is silent, if that can be seen from here. */
   describe?: (process: ProcessName) => string | undefined;
 }
@@ -106,7 +107,7 @@ export class Pulse {
     const { state, peers } = this.#head;
     if (state.cluster.node(node) === undefined) return;
     const known = state.nodes.get(node);
-    process.stderr.write(`[sinkflex] node ${node} is given up: ${why}\n`);
+    this.#options.warn?.(`node ${node} is given up: ${why}`);
     if (known !== undefined) this.#options.fence?.(known);
     const hangUp = peers.drop(node);
     this.#head.apply({ type: 'node-down', node });

@@ -4,7 +4,6 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { nanoid } from 'nanoid';
-import { RuntimeFailure } from '../api/errors.ts';
 import { HOST_LABEL, hostNameOf } from '../api/host-name.ts';
 import type { ActorOutput } from '../api/types.ts';
 import type { ChannelBirth, FromHead } from '../control/index.ts';
@@ -15,7 +14,7 @@ import { Agent } from './agent.ts';
 import { nodeCapacity } from './capacity.ts';
 import { openPlace, type PlaceOptions } from './cluster-place.ts';
 import { HeadConnection } from './head-connection.ts';
-import { HOST_LEASE_MS, LeaseCell } from './lease-cell.ts';
+import { LeaseCell } from './lease-cell.ts';
 import { RouteAsker } from './route-asker.ts';
 
 /** A head that is away for longer will not come back: the node ends. */
@@ -66,7 +65,6 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     closing ??= (async () => {
       await agent.close().catch((error) => process.stderr.write(`[sinkflex] ${(error as Error).message}\n`));
       connection.close();
-      stopWatching?.();
       way?.close();
       lease?.release();
       logs.close();
@@ -96,7 +94,6 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
   const way = place.way(store.birth, (worker, host, url) => asker.route(worker, host, url));
   // The head cannot reach what runs on another host: that ends by itself before it is placed elsewhere.
   const lease = isClusterUrl(options.address) ? LeaseCell.create() : undefined;
-  const stopWatching = lease === undefined ? undefined : watchLease(lease, (error) => agent.fence(error));
   const agent: Agent = new Agent(
     {
       node,
@@ -110,7 +107,7 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       ...(options.channels === undefined ? {} : { channels: options.channels }),
       store: store.birth,
       ...(way === undefined ? {} : { way }),
-      ...(lease === undefined ? {} : { lease: lease.address }),
+      ...(lease === undefined ? {} : { lease, onFenced: (why: string) => void process.stderr.write(`[sinkflex] ${why}\n`) }),
       warmWorkers: {},
       timeline: options.timeline === true,
       onOutput(line) {
@@ -131,7 +128,6 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     agent.beat(place.head);
   } catch (cause) {
     connection.close();
-    stopWatching?.();
     way?.close();
     lease?.release();
     store.close();
@@ -140,22 +136,4 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     throw place.noHead(cause);
   }
   return { node, agent, ended, drain };
-}
-
-const LOOK_MS = 250;
-
-/** Calls back when the host may not act any more, each time that this comes about. Answers how to end that. */
-function watchLease(lease: LeaseCell, fence: (why: RuntimeFailure) => void): () => void {
-  let over = false;
-  const timer = setInterval(() => {
-    if (lease.leftMs() > 0) over = false;
-    else if (!over) {
-      over = true;
-      process.stderr.write(`[sinkflex] this host was cut off from the head for ${HOST_LEASE_MS / 1000} s: what runs here ends\n`);
-      fence(
-        new RuntimeFailure('SINKFLEX_UNREACHABLE', `its host was cut off from the head for ${HOST_LEASE_MS / 1000} s and stopped acting`),
-      );
-    }
-  }, LOOK_MS);
-  return () => clearInterval(timer);
 }

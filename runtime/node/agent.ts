@@ -1,6 +1,6 @@
 // The agent of one node: starts, watches and ends what the head wants there, and reports. Never on the path of a call, never runs user
 // code, decides nothing.
-import { os, type SharedMemoryAddress } from '../../kernels/host.ts';
+import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorOutput } from '../api/types.ts';
 import {
@@ -25,6 +25,8 @@ import { Directory, type Subscriber } from './directory.ts';
 import { Guests } from './guests.ts';
 import type { HeadPlace } from './heartbeat.ts';
 import { HeldBundles } from './held-bundles.ts';
+import { HOST_LEASE_MS, type Lease } from './lease-cell.ts';
+import { LeaseWatch } from './lease-watch.ts';
 import { asHosted, endOf, type HostedRecord, type WorkerInfo, type WorkerRecord } from './records.ts';
 import { WorkerNumbers } from './worker-numbers.ts';
 import { type OnWorkerChange, Workers, type WorkersEvents, type WorkersFace } from './workers.ts';
@@ -42,7 +44,9 @@ export interface AgentOptions {
   /** To the workers of other hosts, if there are others. */
   way?: Pick<HostWay, 'socket' | 'info' | 'heard'>;
   /** Until when this host may act; absent: as long as this process lives. */
-  lease?: SharedMemoryAddress;
+  lease?: Lease;
+  /** The lease is over, and something ran here. */
+  onFenced?: (why: string) => void;
   /** What is removed when this process was killed; default `folder`. Given by agents that have joined a head of its own. */
   ownFolder?: string;
   token: Buffer;
@@ -79,6 +83,7 @@ export class Agent {
   readonly #bundles = new HeldBundles();
   /** Ends that the head has not heard yet. */
   readonly #ends = new Map<string, Died>();
+  readonly #lease: LeaseWatch | undefined;
   #closed = false;
   #closing: Promise<void> | undefined;
   #onIdle: (() => void) | undefined;
@@ -101,11 +106,14 @@ export class Agent {
       },
       ended: (worker, end) => this.#workerEnded(worker, end),
     });
+    if (options.lease !== undefined)
+      this.#lease = new LeaseWatch(options.lease, this.#clock, { over: () => this.#fence(), again: () => this.join() });
   }
 
   /** Says to the head that it is there, for the first time or again, and what it has. */
   join(): void {
     const { node, total, labels } = this.#options;
+    this.#lease?.joined();
     const own = this.#options.process ?? { pid: process.pid, start: os.processStartTime(process.pid) ?? '' };
     this.#head.send({
       t: 'join',
@@ -238,7 +246,7 @@ export class Agent {
   #start(message: Extract<FromHead, { t: 'start' }>): void {
     const { spec, incarnation } = message;
     const { actor } = spec;
-    if (this.#closed) return; // and so is the node, in a moment
+    if (this.#closed || this.#lease?.holds === false) return; // and so is the node, in a moment
     const earlier = this.#hosted.get(actor);
     if ((earlier?.incarnation ?? 0) >= incarnation || this.#ends.has(`${actor} ${incarnation}`)) return;
     earlier?.worker.carrier.destroy();
@@ -370,13 +378,18 @@ export class Agent {
   /** Ends every worker at once. Resolves when none is left. */
   close(): Promise<void> {
     this.#closed = true;
+    this.#lease?.close();
     this.#closing ??= this.#workers.close();
     return this.#closing;
   }
 
-  /** Nothing that runs here may act any more. What the head gives it later may. */
-  fence(why: Error): void {
-    const error = encodeError(why);
+  /** The lease of the host is over: nothing that runs here may act any more. */
+  #fence(): void {
+    const time = `${HOST_LEASE_MS / 1000} s`;
+    if (this.#hosted.size > 0) this.#options.onFenced?.(`this host was cut off from the head for ${time}: what runs here ends`);
+    const error = encodeError(
+      new RuntimeFailure('SINKFLEX_UNREACHABLE', `its host was cut off from the head for ${time} and stopped acting`),
+    );
     for (const { worker } of this.#hosted.values()) worker.fatal ??= { t: 'fatal', error };
     this.#workers.destroy(true);
   }

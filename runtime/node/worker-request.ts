@@ -21,6 +21,7 @@ export function workerRequest(spec: ActorSpec, birth: WorkerBirth, name: string)
 /** What it is told when it starts. */
 export function birthOf(options: AgentOptions, worker: number, isolation: ActorSpec['isolation']): WorkerBirth {
   const { folder, ownFolder, token, maxInFlightBytes, channels, store, timeline, way, lease } = options;
+  const address = lease?.address;
   return {
     worker,
     folder,
@@ -31,7 +32,7 @@ export function birthOf(options: AgentOptions, worker: number, isolation: ActorS
     timeline: timeline === true,
     ...(ownFolder === undefined ? {} : { noRelay: true }),
     ...(channels === undefined ? {} : { channels }),
-    ...(lease === undefined ? {} : { lease }),
+    ...(lease === undefined || address === undefined ? {} : { lease: { address, epoch: lease.epoch } }),
     ...(way === undefined ? {} : { gateway: way.socket }),
     ...(store === undefined ? {} : { store }),
   };

@@ -62,7 +62,7 @@ export class Workers {
   /** From now on the head hears that this node is there. */
   beat(head: HeadPlace): void {
     const { token, node, lease } = this.#options;
-    this.#pool.beat({ head, token, node, ...(lease === undefined ? {} : { lease }) });
+    this.#pool.beat({ head, token, node, ...(lease?.address === undefined ? {} : { lease: lease.address }) });
   }
 
   get(worker: number): WorkerRecord | undefined {

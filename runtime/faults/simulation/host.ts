@@ -1,6 +1,7 @@
 // A host of the simulation: the agent's own code, over virtual workers and a virtual connection.
 import type { FromHead } from '../../control/index.ts';
 import { Agent } from '../../node/agent.ts';
+import { startHeartbeat, VirtualLease } from './lease.ts';
 import { Peer } from './peer.ts';
 import type { Process } from './time.ts';
 import { VirtualWorkers } from './workers.ts';
@@ -17,7 +18,9 @@ export class Host {
   constructor(world: World, process: Process, cpus: number) {
     this.node = process.name;
     this.process = process;
-    const drift = world.dice.between(-1, 1) * world.options.drift;
+    const clock = process.clock(world.dice.between(-1, 1) * world.options.drift);
+    const lease = new VirtualLease(clock);
+    const own = world.process(`workers of ${this.node}`);
     this.peer = new Peer(world, process, {
       up: () => this.agent.join(),
       message: (message: FromHead) => this.agent.onHead(message),
@@ -35,10 +38,11 @@ export class Host {
         onOutput: () => {},
         onDrain: (graceMs) => this.drain(graceMs),
         onShutdown: () => process.kill(),
-        clock: process.clock(drift),
+        clock,
+        lease,
         process: { pid: process.pid, start: process.start },
         makeWorkers: (numbers, events) => {
-          this.#workers = new VirtualWorkers(world, process, this.node, numbers, events);
+          this.#workers = new VirtualWorkers(world, process, own, lease, this.node, numbers, events);
           return this.#workers;
         },
       },
@@ -46,6 +50,7 @@ export class Host {
     );
     world.register.node(this.node, cpus);
     this.peer.connect();
+    startHeartbeat(world, process, clock, this.node, lease);
   }
 
   /** A worker ends by itself. */

@@ -1,5 +1,6 @@
 // Connections between processes of the simulation: frames arrive whole and in order, or the connection ends. A cut between two hosts holds
-// frames back until it heals, as TCP does; the ends find a broken connection out each in their own time.
+// frames back until it heals, as TCP does; the ends find a broken connection out each in their own time, and one that is silent for three
+// seconds is given up, as pipes do (links/pipe.ts).
 import { freeze } from './freeze.ts';
 import type { Dice, Process, VirtualTime } from './time.ts';
 
@@ -59,6 +60,7 @@ export class VirtualNetwork {
       this.#connections.delete(connection),
     );
     this.#connections.add(connection);
+    connection.watch();
     connection.accept(accept);
     return connection.nearEnd;
   }
@@ -106,6 +108,16 @@ class Connection {
     return this.#near === process || this.#far === process;
   }
 
+  /** Nothing can pass for three seconds: it ends. What has arrived by then is still read. */
+  watch(silentMs = 0): void {
+    this.#time.after(500, () => {
+      if (!this.#open) return;
+      const silent = this.#near.stopped || this.#far.stopped || this.#isCut(0) || this.#isCut(1);
+      if (silent && silentMs >= 3000) this.break();
+      else this.watch(silent ? silentMs + 500 : 0);
+    });
+  }
+
   accept(accept: (end: End) => Handler): void {
     this.#handlers[1] = accept({ send: (message) => this.#send(1, message), close: () => this.break() });
   }
@@ -128,9 +140,9 @@ class Connection {
     const at = Math.max(this.#last[from], this.#time.now + this.#dice.delay(this.#options.latency));
     this.#last[from] = at;
     for (let copies = this.#dice.chance(this.#options.duplicate) ? 2 : 1; copies > 0; copies--) {
-      // What was on its way when the connection broke may be lost, or have arrived.
+      // What was on its way when the connection broke may be lost, or have arrived; a stopped process reads that when it goes on.
       this.#time.after(at - this.#time.now, () => {
-        if (this.#open) to.run(() => this.#open && handler().message(message));
+        if (this.#open) to.run(() => handler().message(message));
       });
     }
   }

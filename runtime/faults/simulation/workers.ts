@@ -5,6 +5,7 @@ import type { WorkerRecord } from '../../node/records.ts';
 import type { WorkerNumbers } from '../../node/worker-numbers.ts';
 import type { WorkersEvents, WorkersFace } from '../../node/workers.ts';
 import { encodeError } from '../../wire/index.ts';
+import type { VirtualLease } from './lease.ts';
 import { specOf } from './spec.ts';
 import type { Process } from './time.ts';
 import type { World } from './world.ts';
@@ -14,9 +15,15 @@ interface Instance {
   incarnation: number;
 }
 
+/** How often a worker looks at the lease (worker/lease-guard.ts). */
+const LOOK_MS = 250;
+
 export class VirtualWorkers implements WorkersFace {
   readonly #world: World;
   readonly #process: Process;
+  /** What the workers themselves do goes on while their agent is stopped. */
+  readonly #own: Process;
+  readonly #lease: VirtualLease;
   readonly #node: string;
   readonly #numbers: WorkerNumbers;
   readonly #events: WorkersEvents;
@@ -24,14 +31,25 @@ export class VirtualWorkers implements WorkersFace {
   #ending = 0;
   readonly #workers = new Map<number, { record: WorkerRecord; end: (exitCode: number) => void }>();
 
-  constructor(world: World, process: Process, node: string, numbers: WorkerNumbers, events: WorkersEvents) {
+  constructor(
+    world: World,
+    process: Process,
+    own: Process,
+    lease: VirtualLease,
+    node: string,
+    numbers: WorkerNumbers,
+    events: WorkersEvents,
+  ) {
     this.#world = world;
     this.#process = process;
+    this.#own = own;
+    this.#lease = lease;
     this.#node = node;
     this.#numbers = numbers;
     this.#events = events;
     // Workers end with their agent.
     process.onEnd(() => {
+      own.kill();
       for (const worker of this.#workers.keys()) world.register.ended(worker);
     });
   }
@@ -44,6 +62,7 @@ export class VirtualWorkers implements WorkersFace {
     const { dice, register } = this.#world;
     const worker = this.#numbers.next();
     let over = false;
+    const { epoch } = this.#lease;
     let instance: Instance | undefined;
     const end = (exitCode: number): void => {
       if (over) return;
@@ -60,6 +79,12 @@ export class VirtualWorkers implements WorkersFace {
       void this.#process.after(dice.delay(0.2), () => {
         if (!over || message.t === 'ended') this.#events.message(message, record);
       });
+    const guard = (): boolean => {
+      if (this.#lease.leftMs() <= 0 || this.#lease.epoch !== epoch) end(75);
+      return !over;
+    };
+    const look = (): void => void this.#own.after(LOOK_MS, () => guard() && look());
+    look();
     const record: WorkerRecord = {
       worker,
       name: spec.name,
@@ -69,13 +94,13 @@ export class VirtualWorkers implements WorkersFace {
       carrier: {
         pid: worker,
         send: () => {},
-        destroy: () => void this.#process.after(dice.delay(1), () => end(137)),
+        destroy: () => void this.#own.after(dice.delay(1), () => end(137)),
         expect: () => {},
         stack: () => Promise.resolve({ state: 'silent', frames: [] }),
       },
       send: (message: FromAgent) =>
-        void this.#process.after(dice.delay(0.2), () => {
-          if (over) return;
+        void this.#own.after(dice.delay(0.2), () => {
+          if (over || !guard()) return;
           if (message.t === 'start') {
             instance = message;
             this.#begin(message, worker, say, end);
@@ -91,7 +116,7 @@ export class VirtualWorkers implements WorkersFace {
     const { spec, incarnation } = instance;
     const { actor } = spec;
     register.began({ actor, incarnation, name: spec.name, node: this.#node, cpus: spec.request.resources.cpus ?? 0, worker });
-    this.#process.after(dice.delay(30), () => {
+    this.#own.after(dice.delay(30), () => {
       if (dice.chance(0.03)) {
         say({ t: 'ended', actor, incarnation, reason: 'constructor', error: encodeError(new Error('it would not')) });
         end(1);
@@ -123,7 +148,7 @@ export class VirtualWorkers implements WorkersFace {
         incarnation,
         state: { header: new Uint8Array([incarnation]), sections: new Uint8Array() },
       });
-    this.#process.after(dice.delay(message.mode === 'kill' ? 1 : 20), () => {
+    this.#own.after(dice.delay(message.mode === 'kill' ? 1 : 20), () => {
       say({ t: 'ended', actor: spec.actor, incarnation, reason: 'killed' });
       end(0);
     });

@@ -6,6 +6,7 @@ import { Head, HeadState } from '../../head/index.ts';
 import { VirtualDisk, VirtualLog } from './disk.ts';
 import { Driver } from './driver.ts';
 import { Host } from './host.ts';
+import type { Ping } from './lease.ts';
 import { type End, type Handler, VirtualNetwork } from './network.ts';
 import { Register, Violation } from './register.ts';
 import { Dice, Process, VirtualTime } from './time.ts';
@@ -76,7 +77,7 @@ export class World {
 
   // --- processes
 
-  #process(name: string): Process {
+  process(name: string): Process {
     const process = new Process(name, this.#pids++, this.time);
     this.#processes.set(process.start, process);
     process.onEnd(() => this.#processes.delete(process.start));
@@ -92,7 +93,7 @@ export class World {
   }
 
   startHead(): void {
-    const process = this.#process('head');
+    const process = this.process('head');
     const { snapshot, records } = this.#disk;
     const old = snapshot !== undefined || records.length > 0;
     const head = new Head({
@@ -101,7 +102,6 @@ export class World {
       journal: new VirtualLog(this.#disk, process, this.dice),
       runs: (_, start) => this.#processes.has(start),
       clock: process.clock(),
-      awayMs: 60_000,
       ...(old ? { state: this.readDisk() } : {}),
     });
     this.#head = { process, head };
@@ -114,13 +114,13 @@ export class World {
   }
 
   addHost(): Host {
-    const host = new Host(this, this.#process(`host-${++this.#names}`), 4);
+    const host = new Host(this, this.process(`host-${++this.#names}`), 4);
     this.hosts.push(host);
     return host;
   }
 
   addDriver(): Driver {
-    const driver = new Driver(this, this.#process(`driver-${++this.#names}`));
+    const driver = new Driver(this, this.process(`driver-${++this.#names}`));
     this.drivers.push(driver);
     return driver;
   }
@@ -129,9 +129,17 @@ export class World {
     const at = this.#head;
     return this.network.connect(from, at?.process, near, (end) => {
       const { head, process } = at!;
-      const link: PeerLink = { send: (message: FromHead) => end.send(message) };
+      const link: PeerLink = {
+        remote: from.name.startsWith('host'),
+        send: (message: FromHead) => end.send(message),
+        close: () => end.close(),
+      };
       return {
         message: (message) => {
+          if ('ping' in (message as Ping)) {
+            end.send(message);
+            return;
+          }
           this.note(`${from.name} ${(message as ToHead).t}`);
           head.receive(message as ToHead, link);
         },
@@ -287,13 +295,13 @@ class Nemesis {
       if (driver !== undefined) this.#world.addActingDriver();
     } else if (what === 7) network.breakOf(host?.process);
     else if (what === 8) network.breakOf();
-    else if (what === 9) this.#pause(host?.process, dice.between(10, 6000));
+    else if (what === 9) this.#pause(host?.process, dice.between(10, 20_000));
     else if (what === 10) this.#pause(dice.chance(0.5) ? this.#world.headProcess : driver?.process, dice.between(10, 4000));
     else if (host !== undefined) {
-      // One way or both, and not for so long that the head gives it up.
+      // One way or both, for a moment, or for so long that the head gives it up.
       if (dice.chance(0.7)) network.cut(host.process.name, 'head');
       if (dice.chance(0.7)) network.cut('head', host.process.name);
-      time.after(dice.between(50, 6000), () => network.heal());
+      time.after(dice.between(50, 25_000), () => network.heal());
     }
   }
 

@@ -1,0 +1,47 @@
+// A test of the simulation: each of a list of mistakes in the protocol is noticed within 300 seeds, and the code as it stands is not.
+// SINKFLEX_SIM_MUTANTS=all tries every one; otherwise every third.
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import t from 'tap';
+import { type Mutant, mutants } from './fixtures/mutants.ts';
+
+const SEEDS = 300;
+const run = promisify(execFile);
+const loader = new URL('./fixtures/mutant-loader.js', import.meta.url).href;
+const world = new URL('../../../runtime/faults/simulation/world.ts', import.meta.url).href;
+const program = `
+const { World } = await import(${JSON.stringify(world)});
+for (let seed = 1; seed <= Number(process.env.SEEDS); seed++) {
+  const result = await new World({ seed }).run();
+  if (result.violation !== undefined) { console.log(JSON.stringify(result)); process.exit(0); }
+}
+console.log('null');
+process.exit(0);
+`;
+
+/** The first seed that notices it, and how. */
+async function tryMutant(mutant: Mutant | null, seeds: number): Promise<{ seed: number; violation: string } | null> {
+  const env = { ...process.env, SINKFLEX_MUTANT: JSON.stringify(mutant), SEEDS: String(seeds), NODE_OPTIONS: '' };
+  const preload = `data:text/javascript,import{register}from'node:module';register(${JSON.stringify(loader)})`;
+  const args = ['--no-warnings', '--import', preload, '--input-type=module', '--eval', program];
+  const { stdout } = await run(process.execPath, args, { env, timeout: 280_000 });
+  return JSON.parse(stdout.trim().split('\n').at(-1)!);
+}
+
+const all = process.env.SINKFLEX_SIM_MUTANTS === 'all';
+t.setTimeout(all ? 1_200_000 : 300_000);
+
+t.test('the code as it stands passes in the same way', async (t) => {
+  t.setTimeout(0);
+  t.equal(await tryMutant(null, 2), null);
+});
+
+for (const [i, mutant] of mutants.entries()) {
+  if (!all && i % 3 !== 0) continue;
+  t.test(mutant.what, async (t) => {
+    t.setTimeout(0);
+    const found = await tryMutant(mutant, SEEDS);
+    if (found === null) t.fail(`not noticed within ${SEEDS} seeds`);
+    else t.pass(`seed ${found.seed}: ${found.violation}`);
+  });
+}
