@@ -13,6 +13,7 @@ export {
   type NumberArray,
   type Reduction,
 } from './collective.ts';
+export { applyDelta, encodeDelta } from './delta.ts';
 export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError } from './errors.ts';
 export { didYouMean } from './nearest-name.ts';
 export { os, type ProcessStatus } from './os.ts';

@@ -19,7 +19,6 @@ export {
 } from './attention.ts';
 export { type BackendChoice, cudaLibrary, openBackend } from './backend-library.ts';
 export { readModelConfig } from './checkpoint.ts';
-export { applyDelta, encodeDelta } from './delta.ts';
 export { Engine, type EngineStats, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';
 export type { CacheOnUpdate, DrawnToken, EngineOptions, GenerateRequest, GenerateResult } from './generation.ts';
 export * from './host.ts';

@@ -1,5 +1,4 @@
 // Copies of a versioned segment on other hosts, which follow it version by version.
-export type { RegionCodec } from './codec.ts';
 export { type ReplicaOptions, type ReplicaStatus, SegmentReplica } from './replica.ts';
 export { SegmentSource } from './source.ts';
 export type { VersionName } from './update.ts';

@@ -5,9 +5,8 @@ import { currentActor, withOptions } from '../api/actors.ts';
 import { defineActor } from '../api/definition.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorHandle } from '../api/types.ts';
-import { changedRegions, type RegionCodec } from './codec.ts';
 import type { SegmentSource } from './source.ts';
-import { isNewer, sameVersion, type UpdateHeader, type UpdateRegion, UpdateWriter, type VersionName } from './update.ts';
+import { isNewer, sameVersion, type UpdateHeader, UpdateWriter, type VersionName } from './update.ts';
 
 /** A question to the source stands for so long. */
 const ASK_MS = 20_000;
@@ -33,7 +32,6 @@ export interface ReplicaStatus {
 
 export class SegmentReplicaActor {
   readonly #options: ReplicaOptions;
-  readonly #codec: RegionCodec = changedRegions;
   #segment!: VersionedSegment;
   #versions = 0;
   #bytes = 0;
@@ -108,14 +106,14 @@ export class SegmentReplicaActor {
   async #next(): Promise<boolean> {
     const have = this.#version();
     const source = withOptions(this.#options.source, { streamWindow: AHEAD });
-    const items = source.after(have, this.#codec.name, ASK_MS) as AsyncIterable<UpdateHeader | UpdateRegion>;
+    const items = source.after(have, ASK_MS) as AsyncIterable<UpdateHeader | Uint8Array>;
     let header: UpdateHeader | undefined;
     const open: (() => void)[] = [];
     try {
       let writer: UpdateWriter | undefined;
       let publish = (_: VersionName): void => {};
       for await (const item of items) {
-        if (!Array.isArray(item)) {
+        if (!(item instanceof Uint8Array)) {
           header = item;
           // Against what this segment had when it asked; nobody else writes here.
           const base = header.base === undefined ? undefined : this.#segment.pin();
@@ -128,12 +126,12 @@ export class SegmentReplicaActor {
             if (!published) writing.abort();
           });
           if (header.slotBytes !== writing.data.length) throw new Error('a segment of another size');
-          writer = new UpdateWriter(writing.data, base?.data, this.#codec);
+          writer = new UpdateWriter(writing.data, base?.data);
           publish = (version) => {
             published = true;
             writing.publish(version);
           };
-        } else writer!.add(item);
+        } else await writer!.add(item);
       }
       if (header === undefined || writer === undefined) return false;
       if (!writer.complete) throw new Error('a version that ends early');

@@ -2,8 +2,7 @@
 // host may pass on to the next.
 import { type Pin, type SegmentAddress, VersionedSegment } from '../../kernels/host.ts';
 import { defineActor } from '../api/definition.ts';
-import { changedRegions, type RegionCodec } from './codec.ts';
-import { isNewer, regionsOf, sameVersion, type UpdateHeader, type UpdateRegion, type VersionName } from './update.ts';
+import { isNewer, regionsOf, sameVersion, type UpdateHeader, type VersionName } from './update.ts';
 
 /** A pinned version, as long as somebody uses it. */
 class Kept {
@@ -26,11 +25,13 @@ class Kept {
 
 export class SegmentSourceActor {
   readonly #segment: VersionedSegment;
-  readonly #codec: RegionCodec = changedRegions;
+  readonly #elementBytes: 2 | 4;
   /** The newest version that was given whole, kept so that changes against it can be told: one slot, and another while replicas differ. */
   #last: Kept | undefined;
 
-  constructor(address: SegmentAddress) {
+  /** `elementBytes`: of what the slots hold, 4 (float32, the default) or 2 (bf16): that is what changes are told of. */
+  constructor(address: SegmentAddress, options: { elementBytes?: 2 | 4 } = {}) {
+    this.#elementBytes = options.elementBytes ?? 4;
     this.#segment = VersionedSegment.open(address);
   }
 
@@ -41,9 +42,9 @@ export class SegmentSourceActor {
 
   /**
    * The newest version as soon as it is newer than `have`: its header, then its regions. Ends without anything when none came within
-   * `timeoutMs`. `codec`: what the replica can apply.
+   * `timeoutMs`.
    */
-  async *after(have: VersionName | undefined, codec: string, timeoutMs: number): AsyncGenerator<UpdateHeader | UpdateRegion> {
+  async *after(have: VersionName | undefined, timeoutMs: number): AsyncGenerator<UpdateHeader | Uint8Array> {
     if (!this.#hasNewer(have)) {
       try {
         await this.#segment.waitForVersion(have, { timeoutMs });
@@ -53,17 +54,16 @@ export class SegmentSourceActor {
       }
     }
     const next = new Kept(this.#segment.pin());
-    const base = codec === this.#codec.name && sameVersion(this.#last?.pin.version, have) ? this.#last?.use() : undefined;
+    const base = sameVersion(this.#last?.pin.version, have) ? this.#last?.use() : undefined;
     try {
       const { lineage, version } = next.pin.version;
       yield {
         lineage,
         version,
         slotBytes: this.#segment.slotBytes,
-        codec: this.#codec.name,
         ...(base === undefined ? {} : { base: { lineage: base.pin.version.lineage, version: base.pin.version.version } }),
       };
-      yield* regionsOf(next.pin.data, base?.pin.data, this.#codec);
+      yield* regionsOf(next.pin.data, base?.pin.data, this.#elementBytes);
       if (isNewer(next.pin.version, this.#last?.pin.version)) {
         this.#last?.release();
         this.#last = next.use();

@@ -97,7 +97,7 @@ t.test('a segment is followed on another host, version by version, and no reader
   await writer.publish(13, 4096);
   await replica.reached({ lineage: 0, version: 13 }, 10_000);
   const after = await replica.status();
-  t.equal(after.bytes - before.bytes, 4 * 2 ** 20, 'regions that stay are not sent');
+  t.ok(after.bytes - before.bytes < 20_000, `what stays is not sent: ${after.bytes - before.bytes} bytes`);
   t.same(await reader.read().then(({ first, last }) => [first, last]), [13, 12]);
 
   const late = spawn(SegmentReplica, { args: [{ source }], maxConcurrency: 100, ...on('b') });
