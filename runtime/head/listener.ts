@@ -30,7 +30,7 @@ class Peers {
         onClose: (_, error) => {
           this.#channels.delete(channel);
           if (error !== undefined) process.stderr.write(`[sinkflex] a peer was cut off: ${error.message}\n`);
-          head.disconnected(link, transport instanceof PipeTransport && transport.end === 'end');
+          head.disconnected(link, transport instanceof PipeTransport && (transport.end === 'end' || transport.end === 'reset'));
         },
       },
       remote ? LIMITS : undefined,

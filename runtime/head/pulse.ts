@@ -6,6 +6,9 @@ import type { ProcessName } from './state.ts';
 
 /** An agent whose own loop does not turn for so long does nothing that the head tells it. Its workers go on, and so does its lease. */
 const BLOCKED_MS = 2000;
+/** How often, and after how long each, it is looked whether a host whose connection has ended listens any more. */
+const PROBES = 8;
+const PROBE_MS = 250;
 
 export interface PulseOptions {
   liveness?: LivenessTimes;
@@ -49,7 +52,7 @@ export class Pulse {
 
   /** A connection has ended. Processes of this host are followed up elsewhere; of another one the signs of life count, and the end itself. */
   disconnected(link: PeerLink, closed: boolean): void {
-    const { peers, routes } = this.#head;
+    const { peers, routes, clock } = this.#head;
     const node = peers.nodeOf(link);
     if (link.remote !== true) {
       if (node !== undefined) this.#liveness.forget(node);
@@ -60,11 +63,17 @@ export class Pulse {
     const { probe } = this.#options;
     if (!closed || url === undefined || probe === undefined) return;
     // Its kernel has closed the connection, so it can be reached; if it says that nobody listens there, the process is gone.
-    void probe(url).then((gone) => {
-      if (!gone) return;
-      if (node !== undefined && peers.nodeLink(node) === undefined) this.#giveUp(node, 'its agent has ended');
-      if (driver !== undefined && !peers.isAttached(driver)) this.#head.driverGone(driver);
-    });
+    const away = (): boolean =>
+      node !== undefined ? peers.nodeLink(node) === undefined : driver !== undefined && !peers.isAttached(driver);
+    const ask = async (times: number): Promise<void> => {
+      const gone = await probe(url);
+      if (!away()) return;
+      if (gone && node !== undefined) this.#giveUp(node, 'its agent has ended');
+      else if (gone && driver !== undefined) this.#head.driverGone(driver);
+      else if (times > 1) clock.after(PROBE_MS, () => void ask(times - 1), true);
+    };
+    // A process that ends closes one thing after the other: it may still listen when its connection has gone.
+    void ask(PROBES);
   }
 
   /** The node is no more. */
