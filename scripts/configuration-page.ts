@@ -32,6 +32,7 @@ const ENVIRONMENT = `## Environment variables
 | \`SINKFLEX_API_KEY\` | key that callers of \`sinkflex serve\` present; without it, and without --api-key-file, one is made and printed |
 | \`SINKFLEX_CPU\` | forces the instruction set of the engine: avx512, avx2, neon or portable |
 | \`SINKFLEX_DEBUG\` | 1: as --debug, shows where an error happened |
+| \`SINKFLEX_EMULATION_SEED\` | of the order in which the emulated machine runs blocks and threads of CUDA kernels; the same seed, the same order |
 | \`SINKFLEX_PEERS\` | Python with torch, transformers and ray for \`bench --peers\`; otherwise ~/.cache/sinkflex-peers/bin/python |
 | \`SINKFLEX_SHARED\` | folder with the rivals' scripts and the golden data of tests; otherwise ../shared beside the package |
 `;

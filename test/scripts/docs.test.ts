@@ -31,6 +31,9 @@ const given: Record<string, string> = {
     declare const trainer: import('sinkflex/runtime').HandleOf<TrainerClass>;
     declare const trainers: import('sinkflex/runtime').HandleOf<TrainerClass>[];
     declare function fill(array: Float32Array): void;`,
+  'cuda.md': `import { sinkAttention } from 'sinkflex/kernels';
+    declare const q: Float32Array, k: Float32Array, v: Float32Array, sink: Float32Array;
+    declare const heads: number, kvHeads: number, headDim: number;`,
   'runtime-patterns.md': 'declare class EngineClass { health(): string; updateWeights(): void; generate(): string }',
   'runtime-placement.md': `declare const Trainer: import('sinkflex/runtime').ActorDefinition<new () => { step(): void }>;
     declare const Judge: typeof Trainer;
