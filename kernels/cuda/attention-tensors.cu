@@ -42,7 +42,8 @@ int32_t prepare_attention(sfx_stream* stream, Scratch* scratch, const sfx_tensor
   for (int size : kSizes)
     if (c->padded == 0 && size >= c->depth) c->padded = size;
   if (c->padded == 0)
-    return fail(SFX_UNSUPPORTED, "attention: heads of %lld; the CUDA kernels take up to 256", (long long)c->depth);
+    return fail(SFX_UNSUPPORTED, "attention: heads of %lld; the CUDA kernels take up to %d", (long long)c->depth,
+                kSizes[sizeof kSizes / sizeof *kSizes - 1]);
   c->dtype = q->dtype == SFX_F16 ? SFX_F16 : SFX_BF16;
   const sfx_attention_variant none = {}, &v = mask->variant ? *mask->variant : none;
   SFX_REQUIRE(v.sink_function >= SFX_SINK_SIGMOID && v.sink_function <= SFX_SINK_SATURATION,

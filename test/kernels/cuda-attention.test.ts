@@ -71,6 +71,9 @@ t.test('golden cases', { skip: existsSync(folder) ? false : 'golden files are no
   t.end();
 });
 
+/** Mutated builds have fewer head sizes. */
+const mostHead = Number(process.env.SINKFLEX_EMULATION_MOST_HEAD ?? 256);
+
 interface Shape {
   headDim: number;
   kvHeads: number;
@@ -89,7 +92,7 @@ interface Shape {
 }
 
 const shapes: fc.Arbitrary<Shape> = fc.record({
-  headDim: fc.oneof(fc.constantFrom(64, 80, 96, 128), fc.integer({ min: 1, max: 40 }), fc.constant(256)),
+  headDim: fc.oneof(fc.constantFrom(64, 80, 96, 128), fc.integer({ min: 1, max: 40 }), fc.constant(mostHead)),
   kvHeads: fc.integer({ min: 1, max: 2 }),
   group: fc.integer({ min: 1, max: 3 }),
   lengths: fc.array(fc.oneof(fc.integer({ min: 0, max: 70 }), fc.constantFrom(1, 63, 64, 65, 128, 150)), { minLength: 1, maxLength: 3 }),
@@ -121,7 +124,7 @@ t.test('shapes of every kind agree with the CPU', { timeout: 1_800_000 }, (t) =>
 
 t.test('wide heads, packed, and in both storages', (t) => {
   const plain = { kvHeads: 1, group: 2, prefix: 0, softcap: 0, slopes: false, documents: false, sinks: true, dlse: false, seed: 5 };
-  for (const headDim of [80, 96, 128, 256])
+  for (const headDim of [80, 96, 128, 256].filter((d) => d <= mostHead))
     for (const bf16 of [true, false]) {
       const s: Shape = { ...plain, headDim, bf16, lengths: [100, 1, 33], window: headDim === 128 ? 40 : -1, sinkFunction: 'sigmoid' };
       t.equal(disagreement(s), undefined, `heads of ${headDim}, ${bf16 ? 'bf16' : 'float32'}`);
@@ -219,7 +222,7 @@ t.test('a backend that is not there, and heads that no kernel takes, are errors 
   const q = new Float32Array(2 * 300);
   t.match(
     code(() => sinkAttention({ q, k: q, v: q, heads: 1, kvHeads: 1, headDim: 300, backend })),
-    /heads of 300.*up to 256/,
+    /heads of 300; the CUDA kernels take up to/,
   );
   t.end();
 });

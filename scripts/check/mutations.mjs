@@ -1,0 +1,76 @@
+// npm run test:mutations: bugs of the kinds that attention kernels really have, put one by one into copies of the CUDA sources; each must be
+// caught by the attention tests on the emulated machine. Prints the table. `node scripts/check/mutations.mjs WORD` tries those whose name has it.
+import { spawn } from 'node:child_process';
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { buildEmulation } from '../build-emulation.mjs';
+import { mutations } from './mutation-list.mjs';
+
+const out = 'build-emulation/mutants';
+/** Two head sizes are enough, and quicker to compile; the tests stay within them. */
+const defines = ['-DSFX_HEAD_SIZES(X)=X(32)X(128)'];
+
+function run(library) {
+  return new Promise((resolve) => {
+    const env = { ...process.env, SINKFLEX_TEST_BACKEND: library, SINKFLEX_EMULATION_MOST_HEAD: '128', TAP_BAIL: '1' };
+    const child = spawn(process.execPath, ['dist/test/kernels/cuda-attention.test.js'], { env, timeout: 600_000, killSignal: 'SIGKILL' });
+    let output = '';
+    child.stdout.on('data', (data) => (output += data));
+    child.stderr.on('data', (data) => (output += data));
+    child.on('close', (status) => resolve({ caught: status !== 0, by: reason(output) }));
+  });
+}
+
+/** The first check that failed, or what the machine said. */
+function reason(output) {
+  const told = output.match(/(race|uninitialised|out of bounds|divergence|deadlock|nobody waited)[^\n]{0,60}/);
+  if (told) return told[0];
+  const failed = output.match(/not ok \d+ - ([^\n#]{0,80})/) ?? output.match(/"?message"?: ([^\n]{0,80})/);
+  return failed ? failed[1].trim() : 'the process ended';
+}
+
+async function attempt({ name, file, from, to }) {
+  const folder = path.resolve(out, name.replaceAll(/\W+/g, '-'));
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  cpSync('kernels/backend.h', path.join(folder, 'backend.h'));
+  cpSync('kernels/cuda', path.join(folder, 'cuda'), { recursive: true });
+  try {
+    if (file) {
+      const target = path.join(folder, 'cuda', file);
+      const text = readFileSync(target, 'utf8');
+      if (text.split(from).length !== 2)
+        return { caught: false, by: `stands ${text.split(from).length - 1} times in ${file}: mend scripts/check/mutation-list.mjs` };
+      writeFileSync(
+        target,
+        text.replace(from, () => to),
+      );
+    }
+    const [library] = await buildEmulation({ kernels: folder, defines, jobs: 2 });
+    return await run(library);
+  } catch (error) {
+    return { caught: false, by: `does not compile: ${error.message.slice(0, 400)}` };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const word = process.argv[2] ?? '';
+const chosen = mutations.filter(({ name }) => name.includes(word));
+console.log('TAP version 14');
+const sound = await attempt({ name: 'unchanged' });
+console.log(`${sound.caught ? 'not ok' : 'ok'} 1 - the sources as they are pass${sound.caught ? `: ${sound.by}` : ''}`);
+let missed = sound.caught ? 1 : 0;
+const rows = [];
+if (!sound.caught) {
+  for (const [i, mutation] of chosen.entries()) {
+    const { caught, by } = await attempt(mutation);
+    if (!caught) missed++;
+    rows.push([mutation.name, mutation.file, by]);
+    console.log(`${caught ? 'ok' : 'not ok'} ${i + 2} - ${mutation.name} (${mutation.file}) ${caught ? '<-' : 'was not caught:'} ${by}`);
+  }
+}
+console.log(`1..${rows.length + 1}`);
+console.log('# | bug | file | caught by |\n# |---|---|---|');
+for (const row of rows) console.log(`# | ${row.join(' | ')} |`);
+process.exitCode = missed ? 1 : 0;
