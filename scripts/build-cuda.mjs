@@ -1,7 +1,7 @@
 // npm run build:cuda: builds the CUDA backend (kernels/cuda) with nvcc and CMake into build-cuda/libsinkflex-cuda.so, through cmake-js, without
 // a download. Says what is missing and where to get it otherwise.
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';

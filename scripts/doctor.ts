@@ -46,7 +46,7 @@ export function doctorCommand(): Command {
 }
 
 export async function examine(): Promise<Check[]> {
-  return [nodeVersion(), await addon(), cores(), memory(), disk(), writable(), descriptors(), platform(), peers()];
+  return [nodeVersion(), await addon(), cores(), memory(), disk(), writable(), descriptors(), platform(), await cuda(), peers()];
 }
 
 function nodeVersion(): Check {
@@ -71,6 +71,27 @@ async function addon(): Promise<Check> {
       state: 'fail',
       found: (error as Error).message.split('\n')[0] ?? '',
       fix: 'npm rebuild sinkflex (in the repository: npm ci); needs a C++20 compiler and Python 3',
+    };
+  }
+}
+
+/** Only for backend: cuda; nothing else needs a GPU. */
+async function cuda(): Promise<Check> {
+  const nvcc = spawnSync('nvcc', ['--version'], { encoding: 'utf8' });
+  const toolkit = nvcc.status === 0 ? `nvcc ${/release ([\d.]+)/.exec(nvcc.stdout)?.[1] ?? ''}` : 'no nvcc';
+  try {
+    const { openBackend } = await import('../kernels/index.ts');
+    return { name: 'CUDA backend', state: 'ok', found: `loaded, ${openBackend({ backend: 'cuda' })}` };
+  } catch (error) {
+    const { code, message } = error as { code?: string; message: string };
+    const missing = code === 'SINKFLEX_BACKEND_MISSING';
+    return {
+      name: 'CUDA backend',
+      state: 'note',
+      found: missing && !message.includes('does not load') ? `not built (${toolkit})` : `built, ${message}`,
+      fix: missing
+        ? 'only for GPUs: npm run build:cuda, with the CUDA toolkit 12 or newer and CMake'
+        : 'works on the CPU; the GPU needs its driver (nvidia-smi)',
     };
   }
 }

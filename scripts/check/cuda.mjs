@@ -28,7 +28,18 @@ function compile(nvcc, file, architecture) {
   });
 }
 
-/** Kernels of one ptxas report: name, head size where it has one, threads, registers, bytes spilled. */
+/** The last of the names, each with its length before it, that a mangled name begins with. */
+function kernelName(mangled) {
+  let rest = mangled.replace(/^_ZN?/, '');
+  let name = mangled;
+  for (let length = rest.match(/^\d+/)?.[0]; length; length = rest.match(/^\d+/)?.[0]) {
+    name = rest.slice(length.length, length.length + Number(length));
+    rest = rest.slice(length.length + Number(length));
+  }
+  return name;
+}
+
+/** Kernels of one ptxas report: name, head size where it has one, registers, bytes spilled. */
 function kernelsOf(report) {
   const found = [];
   let name;
@@ -40,16 +51,8 @@ function kernelsOf(report) {
     if (spill) spilled = Number(spill[1]) + Number(spill[2]);
     const used = line.match(/Used (\d+) registers/);
     if (!used || !name) continue;
-    const parts = name.match(/\d+([a-z][a-z0-9_]*)I(.*?)EvNS?/) ?? name.match(/\d+([a-z][a-z0-9_]*)E?v/) ?? [name, name, ''];
     const size = name.match(/Li(\d+)E/);
-    found.push({
-      name,
-      kernel: parts[1].replace(/^\d+/, ''),
-      variant: parts[2] ?? '',
-      headSize: size ? Number(size[1]) : 0,
-      registers: Number(used[1]),
-      spilled,
-    });
+    found.push({ name, kernel: kernelName(name), headSize: size ? Number(size[1]) : 0, registers: Number(used[1]), spilled });
     name = undefined;
   }
   return found;

@@ -132,6 +132,23 @@ t.test('wide heads, packed, and in both storages', (t) => {
   t.end();
 });
 
+t.test('documents begin where their own segment says', (t) => {
+  const plain = {
+    kvHeads: 2,
+    group: 2,
+    prefix: 3,
+    softcap: 0,
+    slopes: true,
+    sinks: true,
+    dlse: true,
+    seed: 11,
+    sinkFunction: 'sigmoid',
+  } as const;
+  for (const window of [-1, 50])
+    t.equal(disagreement({ ...plain, headDim: 32, bf16: true, lengths: [100, 1, 140], window, documents: true }), undefined);
+  t.end();
+});
+
 /** What differs between the emulated kernels and the CPU; undefined if nothing does. */
 function disagreement(s: Shape): string | undefined {
   process.env.SINKFLEX_EMULATION_SEED = String(s.seed);
