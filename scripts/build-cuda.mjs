@@ -27,6 +27,8 @@ try {
   fail('cmake-js is not installed: npm install --no-save cmake-js (npm ci in a clone has it)');
 }
 const compiler = nvcc === 'nvcc' ? spawnSync('sh', ['-c', 'command -v nvcc'], { encoding: 'utf8' }).stdout.trim() : nvcc;
+// What an interrupted configuration leaves cannot be gone on with.
+if (!existsSync(path.join(out, 'libsinkflex-cuda.so'))) rmSync(out, { recursive: true, force: true });
 const args = [
   'build',
   '-d',
