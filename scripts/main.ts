@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { agentCommand } from './agent.ts';
 import { benchCommand } from './bench/index.ts';
+import { certsCommand } from './certs.ts';
 import { compareCommand } from './compare.ts';
 import { dataCommand } from './data.ts';
 import { doctorCommand } from './doctor.ts';
@@ -48,7 +49,7 @@ function program(): Command {
     .option('--debug', 'show where an error happened')
     .showHelpAfterError('(sinkflex <command> --help explains a command)')
     .exitOverride();
-  const running = [headCommand(), agentCommand()];
+  const running = [headCommand(), agentCommand(), certsCommand()];
   const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), stackCommand(), metricsCommand()];
   const models = [launchCommand(), evaluateCommand(), compareCommand(), reportCommand(), generateCommand(), serveCommand(), sftCommand()];
   for (const command of [
