@@ -387,9 +387,7 @@ export class Agent {
   #fence(): void {
     const time = `${HOST_LEASE_MS / 1000} s`;
     if (this.#hosted.size > 0) this.#options.onFenced?.(`this host was cut off from the head for ${time}: what runs here ends`);
-    const error = encodeError(
-      new RuntimeFailure('SINKFLEX_UNREACHABLE', `its host was cut off from the head for ${time} and stopped acting`),
-    );
+    const error = encodeError(new RuntimeFailure('SINKFLEX_UNREACHABLE', `its host was cut off for ${time} and stopped acting`));
     for (const { worker } of this.#hosted.values()) worker.fatal ??= { t: 'fatal', error };
     this.#workers.destroy(true);
   }
