@@ -3,7 +3,7 @@
 // and several at a time do no harm. `node scripts/build-emulation.mjs [program...]` prints the paths; no program: the library.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, utimesSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -75,18 +75,45 @@ export async function buildEmulation({
   return each(programs, jobs, (name) => link(`${name}-*`, [mains[programs.indexOf(name)], ...objects], []));
 }
 
-/** The file, made by a command unless it is there. */
+/** The file, made by a command unless it is there. Of several builds at a time one makes it, the others wait for it. */
 async function kept(file, command) {
-  if (existsSync(file)) {
-    const now = new Date();
-    utimesSync(file, now, now);
-    return;
+  const claim = `${file}.claim`;
+  for (;;) {
+    if (existsSync(file)) {
+      const now = new Date();
+      utimesSync(file, now, now);
+      return;
+    }
+    try {
+      writeFileSync(claim, String(process.pid), { flag: 'wx' });
+      break;
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error;
+      if (abandoned(claim)) rmSync(claim, { force: true });
+      else await new Promise((resolve) => setTimeout(resolve, 100));
+    }
   }
-  const partial = `${file}.${process.pid}`;
-  const [program, args] = command(partial);
-  const done = await execute(program, args);
-  if (done.status !== 0) throw new Error(`${program} ${args.join(' ')}\n${done.output}`);
-  renameSync(partial, file);
+  try {
+    if (existsSync(file)) return;
+    const partial = `${file}.${process.pid}`;
+    const [program, args] = command(partial);
+    const done = await execute(program, args);
+    if (done.status !== 0) throw new Error(`${program} ${args.join(' ')}\n${done.output}`);
+    renameSync(partial, file);
+  } finally {
+    rmSync(claim, { force: true });
+  }
+}
+
+/** Whether the build that claimed a file has died. A claim that is not written yet counts as alive. */
+function abandoned(claim) {
+  try {
+    const owner = Number(readFileSync(claim, 'utf8'));
+    if (owner > 0) process.kill(owner, 0);
+    return false;
+  } catch (error) {
+    return error.code === 'ESRCH';
+  }
 }
 
 async function each(items, jobs, work) {
