@@ -2,7 +2,19 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 
-const skipped = new Set(['node_modules', 'dist', 'build', 'build-headers', 'build-sanitize', 'build-emulation', 'build-cuda', 'build-ts', 'runs', '.tap', '.git']);
+const skipped = new Set([
+  'node_modules',
+  'dist',
+  'build',
+  'build-headers',
+  'build-sanitize',
+  'build-emulation',
+  'build-cuda',
+  'build-ts',
+  'runs',
+  '.tap',
+  '.git',
+]);
 
 function walk(folder, found) {
   for (const entry of readdirSync(folder || '.', { withFileTypes: true })) {
