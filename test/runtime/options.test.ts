@@ -125,7 +125,7 @@ const rows: Row[] = [
 
 /** Those that take no object of options. */
 const without = new Set(
-  `allocate buildTimeline cancel chooseRun collectiveSlice controlPlane currentActor currentTask defineTask differences explain findRuns
+  `allocate buildTimeline cancel chooseRun collectiveSlice controlPlane currentActor currentHost currentTask defineTask differences explain findRuns
    getActor listActors listNodes metricsPort onAbort onActorChange openProgram parseManifest put runFolder stackText storeProgram
    ActorGroup ActorBusyError ActorDiedError ActorFailedError CallAbortedError CallTimeoutError RemoteError RuntimeFailure`.split(/\s+/),
 );
