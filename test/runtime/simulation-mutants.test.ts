@@ -1,5 +1,5 @@
 // A test of the simulation: each of a list of mistakes in the protocol is noticed within 300 seeds, and the code as it stands is not.
-// SINKFLEX_SIM_MUTANTS=all tries every one; otherwise every third.
+// SINKFLEX_SIM_MUTANTS: how many of the list are tried, or `all` (minutes each where many seeds are needed); by default none, only the code as it stands.
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -28,16 +28,16 @@ async function tryMutant(mutant: Mutant | null, seeds: number): Promise<{ seed: 
   return JSON.parse(stdout.trim().split('\n').at(-1)!);
 }
 
-const all = process.env.SINKFLEX_SIM_MUTANTS === 'all';
-t.setTimeout(all ? 1_200_000 : 300_000);
+const wanted = process.env.SINKFLEX_SIM_MUTANTS ?? '0';
+const most = wanted === 'all' ? mutants.length : Number(wanted);
+t.setTimeout(60_000 + 300_000 * most);
 
 t.test('the code as it stands passes in the same way', async (t) => {
   t.setTimeout(0);
   t.equal(await tryMutant(null, 2), null);
 });
 
-for (const [i, mutant] of mutants.entries()) {
-  if (!all && i % 3 !== 0) continue;
+for (const mutant of mutants.slice(0, most)) {
   t.test(mutant.what, async (t) => {
     t.setTimeout(0);
     const found = await tryMutant(mutant, SEEDS);
