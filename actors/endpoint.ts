@@ -3,6 +3,28 @@
  * that cannot be used. What an error means is the caller's business.
  */
 import { setTimeout as after } from 'node:timers/promises';
+import { z } from 'zod';
+
+const Reply = z.object({
+  choices: z
+    .array(
+      z.object({
+        message: z.object({
+          content: z.string().nullish(),
+          tool_calls: z
+            .array(z.object({ id: z.string().optional(), function: z.object({ name: z.string(), arguments: z.string() }) }))
+            .nullish(),
+        }),
+      }),
+    )
+    .min(1),
+});
+
+/** What a chat endpoint has said. */
+export type EndpointMessage = z.infer<typeof Reply>['choices'][0]['message'];
+
+/** Throws where the answer has none. */
+export const messageOf = (answer: unknown): EndpointMessage => Reply.parse(answer).choices[0]!.message;
 
 export interface EndpointOptions {
   /** Such as http://127.0.0.1:8000/v1. */

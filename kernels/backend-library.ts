@@ -1,10 +1,9 @@
 // Where operators run: on the CPU, or through a backend library that the addon opens at run time. `cuda` is the one that
 // `npm run build:cuda` makes; any other name is the path of a library.
 import { existsSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { join, resolve } from 'node:path';
 import { callNative, SinkflexError } from './errors.ts';
-import { addon } from './native.ts';
+import { addon, packageRoot } from './native.ts';
 
 export interface BackendChoice {
   /** `cpu` (default), `cuda`, or the path of a backend library. */
@@ -30,9 +29,7 @@ export function libraryOf(choice: BackendChoice): { library?: string; device: nu
 
 /** Where `npm run build:cuda` puts it. */
 export function cudaLibrary(): string {
-  let folder = dirname(fileURLToPath(import.meta.url));
-  while (!existsSync(join(folder, 'package.json'))) folder = dirname(folder);
-  return join(folder, 'build-cuda', 'libsinkflex-cuda.so');
+  return join(packageRoot(), 'build-cuda', 'libsinkflex-cuda.so');
 }
 
 /** Opens a backend library for a device; its name. Throws a SinkflexError that says what is missing. */

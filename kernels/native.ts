@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { fromNative, SinkflexError } from './errors.ts';
 
 /** Nearest folder upwards that holds package.json: the package root, for kernels/ as well as dist/kernels/. */
-function packageRoot(): string {
+export function packageRoot(): string {
   let folder = dirname(fileURLToPath(import.meta.url));
   while (!existsSync(join(folder, 'package.json'))) {
     const up = dirname(folder);

@@ -21,9 +21,12 @@ const files = (folder, suffix) =>
     .sort()
     .map((name) => path.join(folder, name));
 
+/** No file takes so long to compile, also on a busy machine. */
+const COMPILED_MS = 600_000;
+
 function execute(command, args) {
   return new Promise((resolve) => {
-    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], timeout: COMPILED_MS, killSignal: 'SIGKILL' });
     let output = '';
     child.stdout.on('data', (data) => (output += data));
     child.stderr.on('data', (data) => (output += data));
@@ -105,14 +108,15 @@ async function kept(file, command) {
   }
 }
 
-/** Whether the build that claimed a file has died. A claim that is not written yet counts as alive. */
+/** Whether the build that claimed a file has died, or another process has its number now. A claim that is not written yet counts as alive. */
 function abandoned(claim) {
   try {
+    if (Date.now() - statSync(claim).mtimeMs > 2 * COMPILED_MS) return true;
     const owner = Number(readFileSync(claim, 'utf8'));
     if (owner > 0) process.kill(owner, 0);
     return false;
   } catch (error) {
-    return error.code === 'ESRCH';
+    return error.code === 'ESRCH' || error.code === 'ENOENT';
   }
 }
 

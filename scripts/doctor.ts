@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, readFileSync, statfsSync } from 'node:fs';
 import { availableParallelism, freemem, homedir, totalmem } from 'node:os';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { Command } from 'commander';
 import { packageRoot } from './package-root.ts';
 import { table } from './text.ts';
@@ -77,7 +78,11 @@ async function addon(): Promise<Check> {
 
 /** Only for backend: cuda; nothing else needs a GPU. */
 async function cuda(): Promise<Check> {
-  const nvcc = spawnSync('nvcc', ['--version'], { encoding: 'utf8' });
+  const finder = join(packageRoot, 'scripts/check/find-nvcc.mjs'); // as build:cuda finds it
+  const path = existsSync(finder)
+    ? ((await import(pathToFileURL(finder).href)) as { findNvcc(): string | undefined }).findNvcc()
+    : undefined;
+  const nvcc = spawnSync(path ?? 'nvcc', ['--version'], { encoding: 'utf8', timeout: 10_000 });
   const toolkit = nvcc.status === 0 ? `nvcc ${/release ([\d.]+)/.exec(nvcc.stdout)?.[1] ?? ''}` : 'no nvcc';
   try {
     const { openBackend } = await import('../kernels/index.ts');

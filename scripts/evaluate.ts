@@ -56,6 +56,9 @@ export function evaluateCommand(): Command {
 }
 
 async function evaluate(target: string | undefined, words: readonly string[], o: EvaluateOptions): Promise<void> {
+  if (o.endpoint !== undefined && (o.also ?? []).length > 0)
+    throw new CommandError('SINKFLEX_USAGE', '--also is for checkpoints: it does not go with --endpoint');
+  if (o.endpoint === undefined && o.model !== undefined) throw new CommandError('SINKFLEX_USAGE', '--model goes with --endpoint');
   if (o.endpoint !== undefined) {
     await evaluateAtEndpoint(target === undefined ? words : [target, ...words], { ...o, endpoint: o.endpoint });
     return;
@@ -70,14 +73,17 @@ async function evaluate(target: string | undefined, words: readonly string[], o:
   try {
     const output = o.output ?? join(temporary!, 'run');
     const config = await evaluationConfig(run.savedConfig(), parseOverrides(words), checkpoint, output);
+    // All are read before the first is scored.
+    const others = await Promise.all(
+      (o.also ?? []).map(async (settings, i) => {
+        const more = [...words, ...settings.split(/\s+/).filter((word) => word !== '')];
+        return { settings, under: await evaluationConfig(run.savedConfig(), parseOverrides(more), checkpoint, `${output}-also-${i + 1}`) };
+      }),
+    );
     const score = (settings: TrainingConfig) => train(settings, { preset: 'evaluate', onProgress: display.listen, signal: stop.signal });
     const r = await score(config);
     const also: { settings: string; result: TrainingResult }[] = [];
-    for (const [i, settings] of (o.also ?? []).entries()) {
-      const more = [...words, ...settings.split(/\s+/).filter((word) => word !== '')];
-      const under = await evaluationConfig(run.savedConfig(), parseOverrides(more), checkpoint, `${output}-also-${i + 1}`);
-      also.push({ settings, result: await score(under) });
-    }
+    for (const { settings, under } of others) also.push({ settings, result: await score(under) });
     display.close();
     if (o.json) {
       const under = also.map(({ settings, result }) => ({ settings, ...result }));
@@ -135,6 +141,8 @@ export async function evaluationConfig(
     output,
     resume: null,
     'model.path': existsSync(model) ? model : checkpoint,
+    'data.train_files': null,
+    'data.sampler.class_name': 'uniform',
     'sft.total_steps': 0,
     'trainer.total_training_steps': 0,
     'trainer.val_before_train': false,
@@ -143,5 +151,7 @@ export async function evaluationConfig(
     'algorithm.use_kl_in_reward': false,
     mode: 'sync',
   };
-  return loadConfig([saved, overrides, { source: 'evaluate', values: fixed }]);
+  // The head and the files of the run may be long gone, and nothing is trained; an override may name a cluster.
+  const alone = { source: 'evaluate', values: { 'cluster.address': null } };
+  return loadConfig([saved, alone, overrides, { source: 'evaluate', values: fixed }]);
 }

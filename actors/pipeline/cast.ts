@@ -12,7 +12,7 @@ import type { Hosts } from './hosts.ts';
 import { type Placement, place } from './placement.ts';
 import type { RolloutWorker } from './pool.ts';
 import type { ActorRecord } from './run-folder.ts';
-import { environmentOptions, recipeOf } from './settings.ts';
+import { environmentOptions, environmentTimeoutMs, recipeOf } from './settings.ts';
 
 /** Deaths within a minute that an actor is restarted after. */
 const maxRestarts = 8;
@@ -20,8 +20,6 @@ function supervision(config: TrainingConfig) {
   const seconds = config.trainer.unresponsive_timeout_s;
   return { maxRestarts, restartWindowMs: 60_000, restartBackoffMs: 20, ...(seconds === null ? {} : { unresponsiveMs: seconds * 1000 }) };
 }
-/** An environment that takes this long is lost; its episode is redone. */
-const environmentTimeoutMs = 60_000;
 /** Times an episode is begun anew before it is given up as `error`. */
 const episodeRetries = 12;
 

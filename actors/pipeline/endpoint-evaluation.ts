@@ -2,14 +2,13 @@
  * Held-out tasks played by a model behind any OpenAI-compatible endpoint: the same tasks, environments and scores as a validation, with messages
  * and tool calls in place of token ids. What the endpoint fails at says nothing about the model: such episodes are left out and counted.
  */
-import { z } from 'zod';
-import { askEndpoint, EndpointFailure, type EndpointOptions } from '../endpoint.ts';
+import { askEndpoint, EndpointFailure, type EndpointMessage, type EndpointOptions, messageOf } from '../endpoint.ts';
 import { type Action, EnvironmentHost, entry, type Message, type ToolSchema } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import { parseToolCalls } from '../language/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { checkEnvironment } from './preflight.ts';
-import { environmentOptions } from './settings.ts';
+import { environmentOptions, environmentTimeoutMs } from './settings.ts';
 import { type Interval, passRates, scoreInterval } from './statistics.ts';
 import { openTaskSource } from './task-source.ts';
 import { clipValidation } from './validation.ts';
@@ -45,26 +44,12 @@ export interface EndpointEvaluation {
   episodes: PlayedEpisode[];
 }
 
-const Reply = z.object({
-  choices: z
-    .array(
-      z.object({
-        message: z.object({
-          content: z.string().nullish(),
-          tool_calls: z
-            .array(z.object({ id: z.string().optional(), function: z.object({ name: z.string(), arguments: z.string() }) }))
-            .nullish(),
-        }),
-      }),
-    )
-    .min(1),
-});
-type Said = z.infer<typeof Reply>['choices'][0]['message'];
-
 /** `data.val_size` tasks, `val.n` samples each at `val.temperature`, `rollout.max_num_seqs` at once; turns as `rollout` and `env` bound them. */
 export async function evaluateEndpoint(asked: TrainingConfig, o: EndpointEvaluationOptions): Promise<EndpointEvaluation> {
   await checkEnvironment({ ...asked, sft: { ...asked.sft, total_steps: 0 } });
-  const source = await openTaskSource(asked);
+  // Nothing is trained: files of training tasks are not read.
+  const heldOut = { ...asked.data, train_files: null, sampler: { ...asked.data.sampler, class_name: 'uniform' as const } };
+  const source = await openTaskSource({ ...asked, data: heldOut });
   const config = clipValidation(asked, source);
   const { n, temperature } = config.val;
   const tasks = config.data.val_size;
@@ -115,13 +100,13 @@ async function play(
   };
   let reward = 0;
   try {
-    const opening = await host.reset(instance, { seed: id.seed, ...(options ? { options } : {}) });
+    const opening = await inTime(host.reset(instance, { seed: id.seed, ...(options ? { options } : {}) }), o.signal);
     hear(opening.observation, []);
     for (let turn = 0; ; turn++) {
       const { action, said, open } = await answer(config, o, wire, opening.tools, id, turn);
       wire.push(said);
       messages.push({ role: 'assistant', content: action.text, ...(action.toolCalls.length > 0 ? { toolCalls: action.toolCalls } : {}) });
-      const step = await host.step(instance, action);
+      const step = await inTime(host.step(instance, action), o.signal);
       reward += step.reward;
       hear(step.observation, open);
       if (!step.terminated && !step.truncated && turn + 1 < config.env.max_turns) continue;
@@ -134,6 +119,21 @@ async function play(
     return { played: { ...id, reward: Number.NaN, rewardParts: {}, ended, messages }, failure };
   } finally {
     await host.close(instance);
+  }
+}
+
+/** Rejects when the environment takes too long, and at an abort: what it is at then is given up with its instance. */
+async function inTime<T>(answer: T | Promise<T>, signal: AbortSignal): Promise<T> {
+  const late = AbortSignal.any([signal, AbortSignal.timeout(environmentTimeoutMs)]);
+  let give = (): void => {};
+  const over = new Promise<never>((_, reject) => {
+    give = () => reject(late.reason as Error);
+    late.addEventListener('abort', give, { once: true });
+  });
+  try {
+    return await Promise.race([answer, over]);
+  } finally {
+    late.removeEventListener('abort', give);
   }
 }
 
@@ -157,7 +157,7 @@ async function answer(
     // Each turn of each sample draws by itself; servers that know seeds repeat it.
     seed: (id.task * 1_000_003 + id.sample * 1009 + turn) % 2 ** 31,
   };
-  const said = await askEndpoint(o.endpoint, body, (json) => Reply.parse(json).choices[0]!.message, o.signal);
+  const said = await askEndpoint(o.endpoint, body, messageOf, o.signal);
   const calls = (said.tool_calls ?? []).map((call, i) => ({ ...call, id: call.id ?? `call_${turn}_${i}` }));
   const words = entry(config.env.name).chat?.parse;
   return {
@@ -171,7 +171,7 @@ async function answer(
   };
 }
 
-function actionOf(said: Said, words: ((text: string) => Action) | undefined): Action {
+function actionOf(said: EndpointMessage, words: ((text: string) => Action) | undefined): Action {
   const text = said.content ?? '';
   const structured = said.tool_calls ?? [];
   if (structured.length === 0) {

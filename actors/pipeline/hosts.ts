@@ -158,8 +158,10 @@ export class Hosts {
   /** A copy that was started again is another piece of memory: those who read the one before are started again as well. */
   watch(rollouts: readonly { name: string; handle: Parameters<typeof kill>[0] }[]): void {
     if (!this.several) return;
-    const seen = new Map<string, number>();
-    const nodeOf = new Map<string, string>();
+    // The copies were there before this began to listen.
+    const seen = new Map(listActors().map(({ name, incarnation }) => [name, incarnation]));
+    const nodeOf = new Map(listActors().map(({ name, node }) => [name, node]));
+    const hostOf = (node: string | undefined): string | undefined => this.#hostOfNode.get(node ?? '');
     this.#unwatch = onActorChange(({ name, state, incarnation, node }) => {
       if (state !== 'alive') return;
       nodeOf.set(name, node);
@@ -167,7 +169,8 @@ export class Hosts {
       const before = seen.get(name);
       seen.set(name, incarnation);
       if (before === undefined || before === incarnation) return;
-      for (const rollout of rollouts) if (nodeOf.get(rollout.name) === node) void kill(rollout.handle, { restart: true });
+      // A host may have several nodes, all of which read that copy.
+      for (const rollout of rollouts) if (hostOf(nodeOf.get(rollout.name)) === hostOf(node)) void kill(rollout.handle, { restart: true });
     });
   }
 

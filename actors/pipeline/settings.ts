@@ -110,6 +110,9 @@ export function modelConfigOf(c: TrainingConfig, vocabulary: { size: number; eos
   });
 }
 
+/** An environment that takes this long is lost; its episode is redone. */
+export const environmentTimeoutMs = 60_000;
+
 /** Options that the environment's `create` takes. */
 export function environmentOptions(c: TrainingConfig): Record<string, unknown> {
   return { level: c.env.level, maxTurns: c.env.max_turns, ...c.env.options };

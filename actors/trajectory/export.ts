@@ -1,6 +1,6 @@
 /** Stored trajectories as files for other tools: JSON lines (exact, readable again) or Parquet (one row a trajectory, for analysis). */
-import { once } from 'node:events';
 import { createReadStream, createWriteStream, renameSync, rmSync } from 'node:fs';
+import { pipeline } from 'node:stream/promises';
 import type { SchemaElement } from 'hyparquet-writer';
 import { fromRecord, type TrajectoryRecord } from './record.ts';
 import { storeFailure } from './store.ts';
@@ -22,20 +22,14 @@ export async function exportTrajectories(records: AsyncIterable<TrajectoryRecord
 }
 
 async function writeLines(records: AsyncIterable<TrajectoryRecord>, path: string): Promise<number> {
-  const stream = createWriteStream(path);
-  let failure: Error | undefined;
-  stream.on('error', (e) => {
-    failure = e;
-  });
   let count = 0;
-  for await (const r of records) {
-    if (failure) throw failure;
-    count++;
-    if (!stream.write(`${JSON.stringify(r)}\n`)) await Promise.race([once(stream, 'drain'), once(stream, 'close')]);
+  async function* lines(): AsyncGenerator<string> {
+    for await (const r of records) {
+      count++;
+      yield `${JSON.stringify(r)}\n`;
+    }
   }
-  stream.end();
-  if (!stream.closed) await once(stream, 'close');
-  if (failure) throw failure;
+  await pipeline(lines, createWriteStream(path));
   return count;
 }
 

@@ -4,11 +4,14 @@
  * The server has to keep what it is given: run it with `appendonly yes`.
  */
 import { Redis } from 'ioredis';
+import { nanoid } from 'nanoid';
 import { headOf, type TrajectoryHead, type TrajectoryRecord } from './record.ts';
 import { type ConsumedMark, consumedTwice, type StepEntry, storeFailure, type TrajectoryFilter, type TrajectoryStore } from './store.ts';
 
 const FORMAT = '1';
 const CONNECT_MS = 5000;
+/** A server that takes what it is asked and does not answer for so long is in trouble. */
+const ANSWER_MS = 30_000;
 const PAGE = 128;
 
 /** Shared by the scripts: KEYS[1] is the prefix. Adds one record, takes one away. */
@@ -34,17 +37,22 @@ local function drop(id)
 end
 redis.call('SETNX', p .. 'format', '${FORMAT}')
 `;
-/** ARGV: step, number of marks, marks, then head and body of each record. Answers the mark that was there, or ''. */
+/**
+ * ARGV: step, number of marks, the call's own id, marks, then head and body of each record. Answers the mark that was there, or ''. A call whose
+ * answer was lost with the connection is sent again: the second time it does nothing.
+ */
 const STEP = `${COMMON}
 local step, marks = ARGV[1], tonumber(ARGV[2])
-for i = 3, 2 + marks do
+if redis.call('GET', p .. 'last') == ARGV[3] then return '' end
+for i = 4, 3 + marks do
   if redis.call('HEXISTS', p .. 'consumed', ARGV[i]) == 1 then return ARGV[i] end
 end
-for i = 3, 2 + marks do
+redis.call('SET', p .. 'last', ARGV[3])
+for i = 4, 3 + marks do
   redis.call('HSET', p .. 'consumed', ARGV[i], step)
   redis.call('ZADD', p .. 'consumed:step', step, ARGV[i])
 end
-for i = 3 + marks, #ARGV, 2 do add(ARGV[i], ARGV[i + 1]) end
+for i = 4 + marks, #ARGV, 2 do add(ARGV[i], ARGV[i + 1]) end
 return ''
 `;
 const VALIDATION = `${COMMON}
@@ -81,6 +89,7 @@ export class RedisTrajectoryStore implements TrajectoryStore {
     const redis = new Redis(parsed.href, {
       lazyConnect: true,
       connectTimeout: CONNECT_MS,
+      commandTimeout: ANSWER_MS,
       maxRetriesPerRequest: 2,
       // A server that is not there is said at once; one that goes away is looked for again.
       retryStrategy: (times) => (times > 3 ? null : 100 * times),
@@ -103,7 +112,7 @@ export class RedisTrajectoryStore implements TrajectoryStore {
   async step(entry: StepEntry): Promise<void> {
     const marks = entry.consumed.map(markOf);
     const twice = await this.#run('write', () =>
-      this.#redis.eval(STEP, 1, this.#prefix, entry.step, marks.length, ...marks, ...entry.records.flatMap(fieldsOf)),
+      this.#redis.eval(STEP, 1, this.#prefix, entry.step, marks.length, nanoid(), ...marks, ...entry.records.flatMap(fieldsOf)),
     );
     if (twice === '') return;
     const [task, sample] = String(twice).split('/').map(Number) as [number, number];

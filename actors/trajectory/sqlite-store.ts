@@ -75,12 +75,14 @@ type Connection = InstanceType<typeof Database>;
 export class SqliteTrajectoryStore implements TrajectoryStore {
   readonly place: string;
   readonly #db: Connection;
+  readonly #readonly: boolean;
   /** Transactions of this process, one after the other. */
   #last: Promise<unknown> = Promise.resolve();
 
   /** `readonly`: an existing store, which another process may be writing. */
   constructor(path: string, o: { readonly?: boolean } = {}) {
     this.place = path;
+    this.#readonly = o.readonly ?? false;
     if (o.readonly && !existsSync(path)) throw storeFailure(path, 'read', new Error('there is no such file'));
     try {
       if (!o.readonly) mkdirSync(dirname(path), { recursive: true });
@@ -170,13 +172,18 @@ export class SqliteTrajectoryStore implements TrajectoryStore {
   async close(): Promise<void> {
     await this.#last.catch(() => {});
     if (!this.#db.open) return;
+    // Whoever reads leaves the files as they are.
+    if (!this.#readonly) this.#fold();
+    this.#db.close();
+  }
+
+  #fold(): void {
     try {
       // One plain file, which opens from a disk that cannot be written; where somebody reads, the log stays.
       this.#db.prepare('PRAGMA journal_mode = DELETE').all();
     } catch {
-      // Busy readers, or a read-only connection.
+      // Busy readers.
     }
-    this.#db.close();
   }
 
   async #insert(records: readonly TrajectoryRecord[]): Promise<void> {

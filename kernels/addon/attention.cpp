@@ -22,7 +22,9 @@ namespace {
 class CallStream {
  public:
   CallStream(const sfx_backend* backend, int32_t threads)
-      : backend_(backend), stream_(backend->stream_create(threads)) {}
+      : backend_(backend), stream_(backend->stream_create(threads)) {
+    if (stream_ == nullptr) throw Error("SINKFLEX_OUT_OF_MEMORY", "there is no room for a stream of the backend");
+  }
   ~CallStream() { backend_->stream_destroy(stream_); }
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <atomic>
 #include <new>
 
 #include "device.h"
@@ -46,6 +47,9 @@ const char* last_error() { return error_text; }
 
 namespace {
 
+// One a process: buffers and kernels of two would meet. The runtime keeps the choice for each thread.
+std::atomic<int> chosen{-1};
+
 // What a person can do about it.
 const char* advice(cudaError_t error) {
   switch (error) {
@@ -84,10 +88,15 @@ int32_t device_open(int32_t index) {
   if (properties.major < 8)
     return fail(SFX_UNSUPPORTED, "GPU %d, %s, has compute capability %d.%d; 8.0 or newer is needed", index,
                 properties.name, properties.major, properties.minor);
+  int before = -1;
+  if (!chosen.compare_exchange_strong(before, index) && before != index)
+    return fail(SFX_UNSUPPORTED, "this process works on GPU %d already: another one needs a process of its own",
+                before);
   return checked(cudaSetDevice(index), "choosing a GPU");
 }
 
 sfx_stream* stream_create(int32_t) {
+  if (checked(cudaSetDevice(chosen), "choosing a GPU") != SFX_OK) return nullptr;
   auto* stream = new (std::nothrow) sfx_stream;
   if (stream &&
       checked(cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking), "making a stream") != SFX_OK) {

@@ -51,8 +51,10 @@ sfx_backend make_table() {
   t.attention_backward = attention_backward;
   SFX_ABSENT(kv_write), SFX_ABSENT(attention_paged);
   SFX_ABSENT(router_forward), SFX_ABSENT(router_replay), SFX_ABSENT(router_backward);
+  SFX_ABSENT(router_balance), SFX_ABSENT(router_balance_backward);
   t.moe_saved_bytes = moe_saved_bytes;
   SFX_ABSENT(moe_forward), SFX_ABSENT(moe_backward);
+  SFX_ABSENT(moe_adapted_forward), SFX_ABSENT(moe_adapted_backward);
   SFX_ABSENT(swiglu_forward), SFX_ABSENT(swiglu_backward);
   SFX_ABSENT(linear_logprob_forward), SFX_ABSENT(linear_logprob_backward), SFX_ABSENT(linear_sample);
   SFX_ABSENT(sum_squares), SFX_ABSENT(adamw), SFX_ABSENT(scale);

@@ -185,7 +185,7 @@ const uint8_t* apply_block(const uint8_t* from, const uint8_t* end, const uint8_
     std::memcpy(now, before, raw);
     return from;
   }
-  if (left() < 4) throw damaged("it is cut off");
+  if (left() < (how == kDense ? 1u : 4u)) throw damaged("it is cut off");
   if (how == kDense) {
     const unsigned k = *from++;
     if (k > 31) throw damaged("a block is malformed");
@@ -255,6 +255,7 @@ void each_piece(size_t pieces, unsigned threads, const Do& run) {
     }
   };
   std::vector<std::thread> helpers;
+  helpers.reserve(std::min<size_t>(threads, pieces));
   try {
     for (unsigned i = 1; i < std::min<size_t>(threads, pieces); i++) helpers.emplace_back(work);
   } catch (const std::system_error&) {

@@ -27,3 +27,4 @@ export type {
   ToAgent,
   WorkerBirth,
 } from './messages.ts';
+export { nextState, unitOf } from './random.ts';

@@ -7,6 +7,7 @@ import { type Selector, selectorOf } from './labels.ts';
 import type { ResourceRequest } from './messages.ts';
 import { type NodeRecord, Nodes } from './nodes.ts';
 import type { Pool, TakenGpu } from './pool.ts';
+import { nextState, unitOf } from './random.ts';
 
 /** What an actor or a lease asks for. Equal requests share one shape, and those that wait stand in its queue in order of arrival. */
 export interface Shape {
@@ -169,11 +170,8 @@ export class State {
   /** An integer from 0 to n - 1. */
   readonly draw = (n: number): number => {
     if (n <= 1) return 0;
-    this.random = (this.random + 0x6d2b79f5) >>> 0;
-    let x = this.random;
-    x = Math.imul(x ^ (x >>> 15), x | 1);
-    x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
-    return Math.floor((((x ^ (x >>> 14)) >>> 0) / 2 ** 32) * n);
+    this.random = nextState(this.random);
+    return Math.floor(unitOf(this.random) * n);
   };
 
   emit(effect: ClusterEffect): void {

@@ -107,10 +107,7 @@ export class CarriedTransport implements Transport, BlockCarrier {
     for (const chunk of chunks) bytes += chunk.length;
     socket.cork();
     socket.write(recordHeader(BYTES, bytes));
-    const last = chunks.length - 1;
-    for (let i = 0; i < last; i++) socket.write(chunks[i]!);
-    if (sent === undefined) socket.write(chunks[last]!);
-    else socket.write(chunks[last]!, sent);
+    writeChunks(socket, chunks, sent);
     socket.uncork();
     return socket.writableLength === 0;
   }
@@ -141,6 +138,14 @@ export class CarriedTransport implements Transport, BlockCarrier {
   close(): void {
     this.#socket.destroySoon();
   }
+}
+
+/** `sent`: when all of it has been taken. */
+export function writeChunks(socket: Socket, chunks: Buffer[], sent?: () => void): void {
+  const last = chunks.length - 1;
+  for (let i = 0; i < last; i++) socket.write(chunks[i]!);
+  if (sent === undefined) socket.write(chunks[last]!);
+  else socket.write(chunks[last]!, sent);
 }
 
 function keyOf(descriptor: Uint8Array): string {

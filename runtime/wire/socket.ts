@@ -15,7 +15,7 @@ import {
   PROOF_BYTES,
   REPLY_BYTES,
 } from './authentication.ts';
-import { CarriedTransport } from './carried.ts';
+import { CarriedTransport, writeChunks } from './carried.ts';
 import type { Transport } from './channel.ts';
 import type { Admission } from './network.ts';
 
@@ -45,15 +45,9 @@ class SocketTransport implements Transport {
 
   write(chunks: Buffer[], sent?: () => void): boolean {
     const socket = this.#socket;
-    if (chunks.length === 1) socket.write(chunks[0]!);
-    else {
-      socket.cork();
-      const last = chunks.length - 1;
-      for (let i = 0; i < last; i++) socket.write(chunks[i]!);
-      if (sent === undefined) socket.write(chunks[last]!);
-      else socket.write(chunks[last]!, sent);
-      socket.uncork();
-    }
+    if (chunks.length > 1) socket.cork();
+    writeChunks(socket, chunks, sent);
+    if (chunks.length > 1) socket.uncork();
     return socket.writableLength === 0;
   }
 

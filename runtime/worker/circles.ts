@@ -47,7 +47,7 @@ export class Circles {
       for (const call of host.running) {
         if (call.lane?.maxConcurrency !== 1 || call.lane.waiting === 0 || now < (this.#due.get(call) ?? call.startedAt + AFTER_MS))
           continue;
-        this.#due.set(call, now + 2 * (now - call.startedAt));
+        this.#due.set(call, now + (now - call.startedAt));
         const token = ++this.#tokens;
         this.#asked.set(token, call);
         this.#follow(host, { worker: this.#session.worker, token, path: [nameOf(call)] });

@@ -2,9 +2,9 @@
 // actors, a hundred thousand episodes in flight. What is measured is the driver.
 import {
   type Assignment,
-  CounterRandom,
   Dataflow,
   Ledger,
+  parseLatency,
   RolloutPool,
   type RolloutWorker,
   type Trajectory,
@@ -22,17 +22,9 @@ const IN_FLIGHT = 100_000;
 const GROUP = 8;
 const BATCH_GROUPS = 128;
 const TOKENS = 64;
-/** Of an episode: lognormal, as tools and users are. */
-const MEAN_S = 8;
-const SIGMA = 0.5;
+/** Of an episode, a function of its task and sample: lognormal, as tools and users are. */
+const TIME = parseLatency('lognormal(mean=8s,sigma=0.5)');
 const BARS = { episodes: 1500, heapBytes: 2048, cost: 1.3 };
-
-/** Seconds of an episode, a function of its task and sample. */
-function duration(task: number, sample: number): number {
-  const random = new CounterRandom(task, sample);
-  const normal = Math.sqrt(-2 * Math.log(1 - random.unit())) * Math.cos(2 * Math.PI * random.unit());
-  return MEAN_S * Math.exp(SIGMA * normal - SIGMA ** 2 / 2);
-}
 
 function episode(index: number, seed: number, sample: number): Trajectory {
   const mask = new Uint8Array(TOKENS).fill(1, TOKENS / 2);
@@ -72,7 +64,7 @@ class SimulatedRolloutActor {
                 stop();
                 done(episode(index, seed, sample));
               };
-              const timer = setTimeout(end, duration(index, sample) * 1000);
+              const timer = setTimeout(end, TIME.sample([index, sample]));
               const stop = onAbort(signal, end);
             }),
         ),

@@ -2,7 +2,7 @@
 // loops stay within their registers. Prints a line a kernel and architecture with the blocks that fit on a multiprocessor by registers. Skips
 // loudly where there is no nvcc.
 import { spawn } from 'node:child_process';
-import { mkdirSync, readdirSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { findNvcc } from './find-nvcc.mjs';
@@ -19,7 +19,7 @@ function compile(nvcc, file, architecture) {
   return new Promise((resolve) => {
     const object = path.join(out, `${path.basename(file)}-${architecture}.cubin`);
     const args = ['-std=c++20', `-arch=${architecture}`, '-O3', '-cubin', '-Xptxas', '-v', '-Ikernels', file, '-o', object];
-    const child = spawn(nvcc, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(nvcc, args, { stdio: ['ignore', 'pipe', 'pipe'], timeout: 600_000, killSignal: 'SIGKILL' });
     let output = '';
     child.stdout.on('data', (data) => (output += data));
     child.stderr.on('data', (data) => (output += data));
@@ -78,6 +78,8 @@ await Promise.all(
       const done = await compile(nvcc, ...job);
       const kernels = kernelsOf(done.output);
       const problems = done.status === 0 ? [] : [done.output];
+      if (done.status === 0 && kernels.length === 0 && /__global__/.test(readFileSync(job[0], 'utf8')))
+        problems.push('ptxas reported no kernel: its words have changed');
       for (const k of kernels) {
         const limit = most(k.kernel, k.headSize);
         if (k.spilled) problems.push(`${k.name}: ${k.spilled} bytes spilled`);

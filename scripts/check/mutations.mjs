@@ -17,7 +17,10 @@ function run(library) {
     let output = '';
     child.stdout.on('data', (data) => (output += data));
     child.stderr.on('data', (data) => (output += data));
-    child.on('close', (status) => resolve({ caught: status !== 0, by: reason(output) }));
+    child.on('error', (error) => resolve({ caught: false, by: String(error) }));
+    child.on('close', (status, signal) =>
+      resolve({ caught: status !== 0, by: signal === 'SIGKILL' ? 'ten minutes were not enough' : reason(output) }),
+    );
   });
 }
 
@@ -57,6 +60,10 @@ async function attempt({ name, file, from, to }) {
 
 const word = process.argv[2] ?? '';
 const chosen = mutations.filter(({ name }) => name.match(word));
+if (chosen.length === 0) {
+  console.error(`no mutation is called ${word}`);
+  process.exit(1);
+}
 console.log('TAP version 14');
 const sound = await attempt({ name: 'unchanged' });
 console.log(`${sound.caught ? 'not ok' : 'ok'} 1 - the sources as they are pass${sound.caught ? `: ${sound.by}` : ''}`);

@@ -11,7 +11,7 @@ t.setTimeout(900_000);
 for (const program of ['machine']) {
   t.test(program, { timeout: 900_000 }, async (t) => {
     const [built] = await emulation(program);
-    const { stdout } = await run(built!, [], { maxBuffer: 1 << 26 }).catch((error: { stdout?: string }) => ({
+    const { stdout } = await run(built!, [], { maxBuffer: 1 << 26, timeout: 850_000 }).catch((error: { stdout?: string }) => ({
       stdout: `${error.stdout ?? ''}\nnot ok - ${program} failed`,
     }));
     const lines = stdout.split('\n').filter((line) => /^(not )?ok\b/.test(line));

@@ -5,7 +5,9 @@ import { promisify } from 'node:util';
 
 /** The paths of the library (no programs named), or of test programs. */
 export async function emulation(...programs: string[]): Promise<string[]> {
-  const { stdout } = await promisify(execFile)(process.execPath, [join(process.cwd(), 'scripts/build-emulation.mjs'), ...programs]);
+  const { stdout } = await promisify(execFile)(process.execPath, [join(process.cwd(), 'scripts/build-emulation.mjs'), ...programs], {
+    timeout: 850_000,
+  });
   return stdout.trim().split('\n');
 }
 

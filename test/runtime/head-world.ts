@@ -1,40 +1,12 @@
 // A head with nodes that are made up: they obey at once, and say what real agents say. Messages go through a queue, so that a test decides
 // what is delivered, how often, and when the connection breaks.
 import type { ActorSpec, Died, FromHead, Hosted, Join, PeerLink, ToHead } from '../../runtime/control/index.ts';
+import { specOf as simulated } from '../../runtime/faults/simulation/spec.ts';
 import type { Head } from '../../runtime/head/index.ts';
 
-export function specOf(actor: number, more: Partial<ActorSpec> = {}): ActorSpec {
-  return {
-    actor,
-    name: `actor-${actor}`,
-    kind: 'Made',
-    definition: 'test#Made',
-    module: 'file:///made.js',
-    exportName: 'Made',
-    methods: [],
-    streams: [],
-    args: { header: new Uint8Array([1, 2, 3]), sections: new Uint8Array() },
-    isolation: 'process',
-    request: { resources: { cpus: 1 }, labels: {}, strategy: 'hybrid' },
-    getIfExists: false,
-    lifetime: 'owned',
-    owner: 'driver/1',
-    threads: 1,
-    maxRestarts: 0,
-    restartWindowMs: 60_000,
-    restartBackoffMs: 0,
-    maxConcurrency: 1,
-    maxPending: 10,
-    onFull: 'wait',
-    concurrencyGroups: {},
-    execArgv: [],
-    checkpointIntervalMs: 0,
-    unresponsiveMs: 0,
-    env: {},
-    imports: [],
-    ...more,
-  };
-}
+/** The simulation's, with a driver as owner and no wait before a restart. */
+export const specOf = (actor: number, more: Partial<ActorSpec> = {}): ActorSpec =>
+  simulated(actor, { owner: 'driver/1', restartBackoffMs: 0, ...more });
 
 /** One end of a connection to a head. `copies`: how often each message arrives, in both directions. */
 export class Peer implements PeerLink {

@@ -24,6 +24,7 @@ import {
 import { Counter, Probe } from './fixtures/actors.ts';
 import { Placed } from './fixtures/owners.ts';
 import { gone, runs } from './fixtures/processes.ts';
+import { endHostProcesses, startHostProcess, startProgram } from './fixtures/processes-of-hosts.ts';
 
 // A dozen processes start here, two of them with the whole command line.
 t.setTimeout(150_000);
@@ -32,30 +33,11 @@ delete process.env.NODE_OPTIONS;
 const base = mkdtempSync(join(tmpdir(), 'sf-h-'));
 const folder = join(base, 'cluster');
 const program = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
-const started: ChildProcess[] = [];
-
-const small = fileURLToPath(new URL('./fixtures/cluster-process.js', import.meta.url));
-
-async function run(path: string, words: string[]): Promise<{ child: ChildProcess; said: Record<string, unknown> }> {
-  const child = fork(path, words, { stdio: ['ignore', 'pipe', 'pipe', 'ipc'], execArgv: [] });
-  started.push(child);
-  let text = '';
-  let errors = '';
-  child.stderr!.on('data', (chunk) => (errors += chunk));
-  await new Promise<void>((resolve, reject) => {
-    child.stdout!.on('data', (chunk) => {
-      text += chunk;
-      if (text.includes('\n')) resolve();
-    });
-    child.once('exit', (code) => reject(new Error(`${words.join(' ')} ended with ${code}: ${errors}`)));
-  });
-  return { child, said: JSON.parse(text) as Record<string, unknown> };
-}
 const LEASE_MS = 5000;
-const startHead = () => run(small, ['head', folder, '-', String(LEASE_MS)]);
-const startAgent = (node: string) => run(small, ['agent', folder, node]);
+const startHead = () => startHostProcess('head', folder, '-', String(LEASE_MS));
+const startAgent = (node: string) => startHostProcess('agent', folder, node);
 /** Through the command line, which takes longer to load. */
-const command = (...words: string[]) => run(program, [...words, '--json']);
+const command = (...words: string[]) => startProgram(program, [...words, '--json']);
 async function killNow(child: ChildProcess): Promise<void> {
   const exited = once(child, 'exit');
   child.kill('SIGKILL');
@@ -82,7 +64,7 @@ t.before(async () => {
 });
 t.teardown(async () => {
   await shutdown();
-  for (const child of started) child.kill('SIGKILL');
+  endHostProcesses();
   rmSync(base, { recursive: true, force: true });
 });
 
@@ -90,8 +72,8 @@ t.test('the folder is for this user only', async (t) => {
   t.equal(statSync(folder).mode & 0o777, 0o700);
   t.equal(statSync(join(folder, 'token')).mode & 0o777, 0o600);
   await t.rejects(startHead(), /process \d+ is the head of .* end it first/, 'one head at a time');
-  await t.rejects(run(small, ['head', base]), /holds other things/, 'nobody else loses a folder');
-  await t.rejects(run(small, ['agent', base]), /not the folder of a cluster/);
+  await t.rejects(startHostProcess('head', base), /holds other things/, 'nobody else loses a folder');
+  await t.rejects(startHostProcess('agent', base), /not the folder of a cluster/);
 });
 
 t.test('an agent that is stopped is suspect within 3 s; when its lease is over its actors live elsewhere, and nowhere else', async (t) => {
@@ -187,7 +169,7 @@ t.test('a head that is killed: calls go on, and the next one finds its actors', 
 
 t.test('kill -9 of a driver ends what it owned, and nothing else', async (t) => {
   const driver = fork(fileURLToPath(new URL('./fixtures/head-driver.js', import.meta.url)), [folder], { execArgv: [] });
-  started.push(driver);
+  t.teardown(() => driver.kill('SIGKILL'));
   const [{ pid }] = (await once(driver, 'message')) as [{ pid: number }];
   t.ok(runs(pid));
   await killNow(driver);

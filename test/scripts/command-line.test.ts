@@ -175,7 +175,7 @@ t.test('doctor examines the machine', async (t) => {
     .map((line) => JSON.parse(line) as { name: string; state: string; found: string });
   t.same(
     checks.map((c) => c.name),
-    ['node', 'native addon', 'cores', 'memory', 'disk', 'run folders', 'open files', 'platform', 'bench peers'],
+    ['node', 'native addon', 'cores', 'memory', 'disk', 'run folders', 'open files', 'platform', 'CUDA backend', 'bench peers'],
   );
   t.equal(code, checks.some((c) => c.state === 'fail') ? 2 : 0);
   t.ok(checks.every((c) => c.found !== ''));

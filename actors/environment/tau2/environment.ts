@@ -18,6 +18,9 @@ import { PythonError } from './python/values.ts';
 import { basisText, doNothingRate, referenceOf } from './score.ts';
 import { scenarioText, type Tau2Message, type Tau2Task, ticketOf } from './tasks.ts';
 
+/** Ids by user, its options and split: asked for at every reset, and often before a run. */
+const playable = new WeakMap<DomainData, Map<string, string[]>>();
+
 /** A turn that could not be read ends an episode only through max_errors. */
 const THOUGHT = /<think>[\s\S]*?(<\/think>|$)/g;
 
@@ -41,9 +44,17 @@ export class Tau2Environment implements Environment {
 
   /** Ids of a split, without those that the kind of user does not play. */
   static tasksOf(data: DomainData, o: Tau2Options, split: string): string[] {
+    const known = playable.get(data) ?? new Map<string, string[]>();
+    playable.set(data, known);
+    const key = JSON.stringify([o.user, o.userOptions, split]);
+    const found = known.get(key);
+    if (found !== undefined) return found;
     const ids = data.split(split);
     const played = ids.filter((id) => userRefuses(o.user, data.domain.name, id, o.userOptions) === undefined);
-    if (played.length > 0 || ids.length === 0) return played;
+    if (played.length > 0 || ids.length === 0) {
+      known.set(key, played);
+      return played;
+    }
     const why = userRefuses(o.user, data.domain.name, ids[0]!, o.userOptions);
     throw new ActorsError(
       'SINKFLEX_ENVIRONMENT_OPTION',

@@ -3,7 +3,7 @@
  * the agent's words come as `user`, its own as `assistant`. Whatever the endpoint fails in is SINKFLEX_USER_FAILED, never a score.
  */
 import { z } from 'zod';
-import { askEndpoint, EndpointFailure } from '../../endpoint.ts';
+import { askEndpoint, EndpointFailure, messageOf } from '../../endpoint.ts';
 import { ActorsError } from '../../errors.ts';
 import type { Message, ToolCall, ToolSchema } from '../types.ts';
 import type { UserSimulator, UserStart, UserTurn } from './types.ts';
@@ -26,20 +26,6 @@ const Options = z.strictObject({
   guidelines: z.string().min(1).optional(),
 });
 
-const Reply = z.object({
-  choices: z
-    .array(
-      z.object({
-        message: z.object({
-          content: z.string().nullish(),
-          tool_calls: z
-            .array(z.object({ id: z.string().optional(), function: z.object({ name: z.string(), arguments: z.string() }) }))
-            .nullish(),
-        }),
-      }),
-    )
-    .min(1),
-});
 const Arguments = z.record(z.string(), z.unknown());
 
 type Wire = Record<string, unknown>;
@@ -136,7 +122,7 @@ export class ModelUser implements UserSimulator {
   }
 
   #read(body: unknown): { content: string; calls: ToolCall[] } {
-    const { content, tool_calls } = Reply.parse(body).choices[0]!.message;
+    const { content, tool_calls } = messageOf(body);
     const calls = (tool_calls ?? []).map((c, i) => ({
       id: c.id ?? `user_${this.#turns}_${i}`,
       name: c.function.name,

@@ -18,6 +18,8 @@ export class VirtualLog implements RecordLog {
   #queue: ({ record: unknown } | { action: () => void })[] = [];
   #syncing = false;
   makeSnapshot: (() => unknown) | undefined;
+  /** Called once, at the next record. */
+  onAppend: (() => void) | undefined;
 
   constructor(disk: VirtualDisk, process: Process, dice: Dice) {
     this.#disk = disk;
@@ -29,6 +31,9 @@ export class VirtualLog implements RecordLog {
   append(record: unknown): void {
     freeze(record);
     this.#queue.push({ record });
+    const { onAppend } = this;
+    this.onAppend = undefined;
+    onAppend?.();
     this.#sync();
   }
 

@@ -21,6 +21,8 @@ export class Driver {
   #request = 0;
   /** Actors that it has spawned, and what it was last told of them. */
   readonly actors = new Map<number, Place | undefined>();
+  /** Those of them that the head has said it will have. */
+  readonly #accepted = new Set<number>();
   readonly groups = new Set<string>();
   readonly leases = new Set<string>();
   /** Requests that wait for their answer. */
@@ -58,6 +60,9 @@ export class Driver {
         this.#subscriber ??= { worker: message.worker, send: (said) => this.#hears(said) };
         return;
       case 'spawned':
+        this.#accepted.add(message.actor);
+        this.#directory.onHead(message);
+        return;
       case 'place':
       case 'killed':
       case 'answer':
@@ -70,7 +75,7 @@ export class Driver {
     if (message.t === 'place') {
       const { place } = message;
       const earlier = this.actors.get(place.actor);
-      this.#world.judgePlace(earlier, place);
+      this.#world.judgePlace(earlier, place, this.#accepted.has(place.actor));
       this.actors.set(place.actor, place);
     } else if (message.t === 'answer' || message.t === 'killed') {
       const then = this.waiting.get(message.request);

@@ -12,10 +12,14 @@ export class Host {
   readonly process: Process;
   readonly agent: Agent;
   readonly peer: Peer;
+  readonly #world: World;
+  /** The thread of the heartbeat. */
+  readonly #monitor: Process;
   #workers!: VirtualWorkers;
   #leaving = false;
 
   constructor(world: World, process: Process, cpus: number) {
+    this.#world = world;
     this.node = process.name;
     this.process = process;
     const clock = process.clock(world.dice.between(-1, 1) * world.options.drift);
@@ -50,7 +54,21 @@ export class Host {
     );
     world.register.node(this.node, cpus);
     this.peer.connect();
-    startHeartbeat(world, process, clock, this.node, lease);
+    this.#monitor = world.process(this.node);
+    process.onEnd(() => this.#monitor.kill());
+    startHeartbeat(world, this.#monitor, process, clock, this.node, lease);
+  }
+
+  /** As by SIGSTOP, with all threads of the agent; its workers go on. */
+  stop(): void {
+    this.process.stop();
+    this.#monitor.stop();
+  }
+
+  /** Its threads do not go on in the same moment. */
+  goOn(): void {
+    this.#monitor.goOn();
+    this.#world.time.after(this.#world.dice.delay(3), () => this.process.goOn());
   }
 
   /** A worker ends by itself. */

@@ -30,10 +30,11 @@ export interface Ping {
   ping: number;
 }
 
-export function startHeartbeat(world: World, process: Process, clock: Clock, node: string, lease: VirtualLease): void {
+/** `agent`: the process that the thread says lives. */
+export function startHeartbeat(world: World, thread: Process, agent: Process, clock: Clock, node: string, lease: VirtualLease): void {
   let end: End | undefined;
   const beat = (): void => {
-    end ??= world.connectToHead(process, {
+    end ??= world.connectToHead(thread, {
       message: (message) => {
         if ('ping' in (message as Ping)) lease.renew((message as Ping).ping);
       },
@@ -41,10 +42,10 @@ export function startHeartbeat(world: World, process: Process, clock: Clock, nod
         end = undefined;
       },
     });
-    const message: ToHead = { t: 'beat', node, pid: process.pid, processStart: process.start, blockedMs: 0 };
+    const message: ToHead = { t: 'beat', node, pid: agent.pid, processStart: agent.start, blockedMs: 0 };
     end?.send(message);
     end?.send({ ping: clock.now() } satisfies Ping);
-    clock.after(LIVENESS.everyMs, beat);
+    thread.after(LIVENESS.everyMs, beat);
   };
   beat();
 }

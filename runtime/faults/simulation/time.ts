@@ -1,5 +1,5 @@
 // Virtual time: one heap of events, ordered by time and by when they were asked for. The same seed gives the same run.
-import type { Clock } from '../../control/index.ts';
+import { type Clock, nextState, unitOf } from '../../control/index.ts';
 
 interface Event {
   at: number;
@@ -27,7 +27,7 @@ export class VirtualTime {
     };
   }
 
-  /** Runs what is due until then. Promises that an event settles are followed up before the next event. */
+  /** Runs what is due until then. What promises lead to comes two steps after each event; more of it between the events that follow. */
   async runUntil(end: number): Promise<void> {
     for (let next = this.#heap[0]; next !== undefined && next.at <= end; next = this.#heap[0]) {
       this.#pop();
@@ -70,7 +70,6 @@ export class VirtualTime {
   }
 }
 
-/** mulberry32: 32 bits of state, enough for choosing faults. */
 export class Dice {
   #state: number;
 
@@ -80,11 +79,8 @@ export class Dice {
 
   /** From 0 to below 1. */
   unit(): number {
-    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
-    let x = this.#state;
-    x = Math.imul(x ^ (x >>> 15), x | 1);
-    x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
-    return ((x ^ (x >>> 14)) >>> 0) / 2 ** 32;
+    this.#state = nextState(this.#state);
+    return unitOf(this.#state);
   }
 
   /** From low to below high. */

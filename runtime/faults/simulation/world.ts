@@ -7,6 +7,7 @@ import { VirtualDisk, VirtualLog } from './disk.ts';
 import { Driver } from './driver.ts';
 import { Host } from './host.ts';
 import type { Ping } from './lease.ts';
+import { Nemesis } from './nemesis.ts';
 import { type End, type Handler, VirtualNetwork } from './network.ts';
 import { Register, Violation } from './register.ts';
 import { Dice, Process, VirtualTime } from './time.ts';
@@ -58,7 +59,7 @@ export class World {
   readonly #trace = createHash('sha256');
   #pids = 1;
   #names = 0;
-  #head: { process: Process; head: Head } | undefined;
+  #head: { process: Process; head: Head; log: VirtualLog } | undefined;
   #violation: Violation | undefined;
 
   constructor(options: SimulationOptions) {
@@ -92,19 +93,25 @@ export class World {
     return this.#head?.process;
   }
 
+  /** Of the head that runs, or ran last. */
+  get log(): VirtualLog | undefined {
+    return this.#head?.log;
+  }
+
   startHead(): void {
     const process = this.process('head');
     const { snapshot, records } = this.#disk;
     const old = snapshot !== undefined || records.length > 0;
+    const log = new VirtualLog(this.#disk, process, this.dice);
     const head = new Head({
       seed: this.options.seed,
       lasting: true,
-      journal: new VirtualLog(this.#disk, process, this.dice),
+      journal: log,
       runs: (_, start) => this.#processes.has(start),
       clock: process.clock(),
       ...(old ? { state: this.readDisk() } : {}),
     });
-    this.#head = { process, head };
+    this.#head = { process, head, log };
   }
 
   /** What a head that starts now would know. */
@@ -150,9 +157,10 @@ export class World {
 
   // --- what must hold
 
-  /** What a driver hears of an actor never goes back. */
-  judgePlace(earlier: Place | undefined, place: Place): void {
+  /** What a driver hears of an actor never goes back, and what was accepted is not forgotten. */
+  judgePlace(earlier: Place | undefined, place: Place, accepted: boolean): void {
     this.note(`place ${place.actor} ${place.status} ${place.incarnation}`);
+    if (accepted && place.incarnation === 0) this.fail(`actor ${place.actor} was accepted, and now nobody knows it`);
     if (earlier === undefined || earlier.target !== place.target) return;
     if (earlier.status === 'dead' && place.status !== 'dead') this.fail(`actor ${place.actor} was dead and is ${place.status} again`);
     if (place.status !== 'dead' && place.incarnation < earlier.incarnation)
@@ -259,76 +267,5 @@ export class World {
       if (JSON.stringify(node.free) !== JSON.stringify(node.total))
         this.fail(`of node ${node.node} ${JSON.stringify(node.free)} of ${JSON.stringify(node.total)} are free after all have gone`);
     for (const lease of head.state.cluster.leases()) this.fail(`lease ${lease.lease} is left`);
-  }
-}
-
-// Faults. Each passes by itself or is undone at the end.
-class Nemesis {
-  readonly #world: World;
-
-  constructor(world: World) {
-    this.#world = world;
-  }
-
-  schedule(until: number): void {
-    const { time, dice, options } = this.#world;
-    time.after(dice.delay(options.faultEveryMs), () => {
-      if (time.now >= until) return;
-      this.#strike();
-      this.schedule(until);
-    });
-  }
-
-  #strike(): void {
-    const { dice, hosts, drivers, network, time } = this.#world;
-    const host = dice.pick(hosts.filter(({ process }) => process.alive));
-    const driver = dice.pick(drivers.filter(({ process }) => process.alive));
-    const what = dice.below(12);
-    this.#world.faults++;
-    this.#world.note(`fault ${what}`);
-    if (what < 3) host?.crashWorker();
-    else if (what === 3) this.#crashHead();
-    else if (what === 4) this.#replace(() => host?.process.kill());
-    else if (what === 5) this.#replace(() => host?.process.run(() => host.drain(dice.between(100, 5000))));
-    else if (what === 6) {
-      driver?.process.kill();
-      if (driver !== undefined) this.#world.addActingDriver();
-    } else if (what === 7) network.breakOf(host?.process);
-    else if (what === 8) network.breakOf();
-    else if (what === 9) this.#pause(host?.process, dice.between(10, 20_000));
-    else if (what === 10) this.#pause(dice.chance(0.5) ? this.#world.headProcess : driver?.process, dice.between(10, 4000));
-    else if (host !== undefined) {
-      // One way or both, for a moment, or for so long that the head gives it up.
-      if (dice.chance(0.7)) network.cut(host.process.name, 'head');
-      if (dice.chance(0.7)) network.cut('head', host.process.name);
-      time.after(dice.between(50, 25_000), () => network.heal());
-    }
-  }
-
-  #crashHead(): void {
-    const { dice, time, headProcess } = this.#world;
-    if (headProcess?.alive !== true) return;
-    headProcess.kill();
-    time.after(dice.between(20, 5000), () => this.#world.startHead());
-  }
-
-  #replace(end: () => void): void {
-    const { dice, time } = this.#world;
-    end();
-    time.after(dice.between(10, 3000), () => this.#world.addHost());
-  }
-
-  #pause(process: Process | undefined, ms: number): void {
-    if (process === undefined || !process.alive || process.stopped) return;
-    process.stop();
-    this.#world.time.after(ms, () => process.goOn());
-  }
-
-  heal(): void {
-    const { hosts, drivers, network, headProcess } = this.#world;
-    network.heal();
-    headProcess?.goOn();
-    for (const { process } of [...hosts, ...drivers]) process.goOn();
-    if (headProcess?.alive !== true) this.#world.time.after(5000, () => this.#world.head === undefined && this.#world.startHead());
   }
 }

@@ -1,7 +1,12 @@
 // The emulated machine itself: its collectives compute what the PTX ISA says, and each kind of wrong kernel is told.
+#include <stddef.h>
+
+#include "../../../kernels/backend.h"
 #include "../../../kernels/cuda/convert.cuh"
 #include "../../../kernels/cuda/intrinsics.cuh"
 #include "harness.h"
+
+extern "C" const sfx_backend* sfx_backend_open(int32_t, int32_t, int32_t*, char*, int64_t);
 
 using namespace sfx;
 
@@ -263,7 +268,20 @@ void mistakes() {
 
 }  // namespace
 
+// Every member from the name on is a pointer.
+void table_is_full() {
+  int32_t status = 0;
+  char text[256];
+  const sfx_backend* table = sfx_backend_open(SFX_BACKEND_VERSION, 0, &status, text, sizeof text);
+  uintptr_t entries[(sizeof(sfx_backend) - offsetof(sfx_backend, name)) / sizeof(uintptr_t)];
+  memcpy(entries, (const char*)table + offsetof(sfx_backend, name), sizeof entries);
+  bool full = true;
+  for (uintptr_t entry : entries) full = full && entry != 0;
+  check(full, "every entry of the backend's table is there");
+}
+
 int main() {
+  table_is_full();
   right();
   conversions();
   mistakes();
