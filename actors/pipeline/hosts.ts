@@ -50,6 +50,9 @@ interface Copy {
   base?: ActorHandle<typeof SegmentReplica>;
 }
 
+/** Earlier runs of the cluster had actors of the same names. */
+const living = () => listActors().filter(({ state }) => state !== 'dead');
+
 export class Hosts {
   readonly #store: WeightStore;
   readonly #copies: Copy[];
@@ -142,7 +145,7 @@ export class Hosts {
     const wanted = { lineage: current.lineage, version: current.version };
     for (const end = performance.now() + CAUGHT_UP_MS; ; ) {
       // It may be on its way to another host.
-      const node = listActors().find(({ name }) => name === rollout)?.node;
+      const node = living().find(({ name }) => name === rollout)?.node;
       const copy = this.#copies.find((each) => each.host === this.#hostOfNode.get(node ?? ''));
       if (copy === undefined) return;
       try {
@@ -159,8 +162,8 @@ export class Hosts {
   watch(rollouts: readonly { name: string; handle: Parameters<typeof kill>[0] }[]): void {
     if (!this.several) return;
     // The copies were there before this began to listen.
-    const seen = new Map(listActors().map(({ name, incarnation }) => [name, incarnation]));
-    const nodeOf = new Map(listActors().map(({ name, node }) => [name, node]));
+    const seen = new Map(living().map(({ name, incarnation }) => [name, incarnation]));
+    const nodeOf = new Map(living().map(({ name, node }) => [name, node]));
     const hostOf = (node: string | undefined): string | undefined => this.#hostOfNode.get(node ?? '');
     this.#unwatch = onActorChange(({ name, state, incarnation, node }) => {
       if (state !== 'alive') return;

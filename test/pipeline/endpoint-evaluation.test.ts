@@ -59,6 +59,17 @@ register({
   },
 });
 
+/** Never answers. */
+register({
+  name: 'stuck',
+  summary: 'does not answer',
+  create: () => ({
+    reset: () => new Promise(() => {}),
+    step: () => new Promise(() => {}),
+    close() {},
+  }),
+});
+
 type Sent = { role: string; content: string; tool_call_id?: string; tool_calls?: { id: string }[] };
 
 t.test('a model that errs and learns better, a wrong one, and a server that fails', async (t) => {
@@ -122,6 +133,10 @@ t.test('a model that errs and learns better, a wrong one, and a server that fail
     { role: 'tool', content: /no JSON object/, tool_call_id: 'c3' },
   ]);
   t.equal(new Set(asked.map(({ seed }) => seed)).size, asked.length, 'each draw by itself');
+  const stop = new AbortController();
+  const stuck = parseConfig([{ source: 'test', values: { 'env.name': 'stuck', 'data.val_size': 2, 'data.val_interim_size': 1 } }]);
+  setTimeout(() => stop.abort(new Error('enough')), 50);
+  await t.rejects(evaluateEndpoint(stuck, { ...o, signal: stop.signal }), /enough/, 'also while an environment does not answer');
   const nobody = { ...o, endpoint: { ...o.endpoint, baseUrl: 'http://127.0.0.1:1/v1' } };
   await t.rejects(evaluateEndpoint(config, nobody), { code: 'SINKFLEX_ENDPOINT_FAILED', message: /none of 24 episodes/ });
 });

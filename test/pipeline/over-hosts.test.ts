@@ -61,3 +61,30 @@ t.test('an asynchronous run goes on when a host is killed', async (t) => {
   t.match(result, { steps: 5 });
   t.ok(balanced(ledger('killed')), 'the books balance');
 });
+
+t.test('a copy of the weights that is started again is read by the rollouts of its host', async (t) => {
+  /** Incarnations of the rollouts on that host when the copy was killed, and later. */
+  const before = new Map<string, number>();
+  const after = new Map<string, number>();
+  const result = await start(
+    'copied',
+    { mode: 'async', 'cluster.address': folder },
+    {
+      on: (event) => {
+        if (event.kind !== 'advance' || event.phase !== 'grpo') return;
+        const rollouts = listActors().filter(
+          ({ name, node, state }) => name.startsWith('rollout-') && node === 'west' && state === 'alive',
+        );
+        if (before.size > 0) for (const { name, incarnation } of rollouts) after.set(name, incarnation);
+        const pid = listActors().find(({ name, state }) => name === 'weights-west' && state === 'alive')?.pid;
+        if (before.size > 0 || event.done < 1 || rollouts.length === 0 || pid === undefined) return;
+        for (const { name, incarnation } of rollouts) before.set(name, incarnation);
+        process.kill(pid, 'SIGKILL');
+      },
+    },
+  );
+  t.match(result, { steps: 5 });
+  t.ok(before.size > 0, 'the copy was killed');
+  for (const [name, incarnation] of before) t.ok((after.get(name) ?? 0) > incarnation, `${name} opened the new copy`);
+  t.ok(balanced(ledger('copied')), 'the books balance');
+});

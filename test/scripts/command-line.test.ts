@@ -87,6 +87,8 @@ t.test('what the user can put right: one message with the fix, exit code 2, no s
     [['launch', '--fast'], /unknown option '--fast'/],
     [['lunch'], /unknown command 'lunch'/],
     [['evaluate', 'full'], /SINKFLEX_RESUME/],
+    [['evaluate', 'tiny', '--endpoint', 'http://127.0.0.1:1/v1', '--also', 'val.temperature=0'], /SINKFLEX_USAGE.*--also/],
+    [['evaluate', 'run', '--model', 'x'], /SINKFLEX_USAGE.*--model goes with --endpoint/],
     [['bench', 'speed'], /no suite "speed"; one of: .*pipeline/],
     [['bench', 'pipeline', '--rows', 'zzz'], /no row contains "zzz"/],
     [['study', '--seeds', 'many'], /--seeds = "many"/],

@@ -2,6 +2,7 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -242,4 +243,55 @@ t.test('exports: JSON lines come back exact, Parquet has a row each', async (t) 
   t.strictSame(await parquetReadObjects({ file: await asyncBufferFromFile(empty) }), []);
   await t.rejects(exportTrajectories(store.read(), join(root, 'no', 'where.jsonl'), 'jsonl'), { code: 'SINKFLEX_TRAJECTORY_STORE' });
   await store.close();
+});
+
+t.test(
+  'redis: a step whose answer is lost with the connection counts once',
+  redis.skip === undefined ? {} : { skip: redis.skip },
+  async (t) => {
+    let lose = false;
+    const proxy = createServer((near) => {
+      const far = connect(Number(new URL(redis.url).port), '127.0.0.1');
+      const end = (): void => {
+        near.destroy();
+        far.destroy();
+      };
+      near
+        .on('data', (data) => far.write(data))
+        .on('error', end)
+        .on('close', end);
+      far
+        .on('data', (data) => {
+          if (lose) end();
+          else near.write(data);
+          lose = false;
+        })
+        .on('error', end)
+        .on('close', end);
+    });
+    await new Promise<void>((done) => proxy.listen(0, '127.0.0.1', done));
+    t.teardown(() => proxy.close());
+    const store = await openTrajectoryStore(`redis://127.0.0.1:${(proxy.address() as AddressInfo).port}/0?run=lost-answer`);
+    await store.step(step(1, groupOf(1)));
+    lose = true;
+    await store.step(step(2, groupOf(2)));
+    t.notOk(lose, 'an answer was lost');
+    t.equal(await store.consumedCount(), 4);
+    t.equal((await all(store.read())).length, 4);
+    await t.rejects(store.step(step(3, groupOf(2))), { code: 'SINKFLEX_TRAJECTORY_TWICE' }, 'what is new and the same is still refused');
+    await store.close();
+  },
+);
+
+t.test('an export of many records leaves no listeners behind', async (t) => {
+  const warnings: Error[] = [];
+  const warn = (warning: Error): void => void warnings.push(warning);
+  process.on('warning', warn);
+  t.teardown(() => process.off('warning', warn));
+  async function* many() {
+    for (let i = 0; i < 300; i++) yield record(trajectory(i, 0, 2000), 1);
+  }
+  t.equal(await exportTrajectories(many(), join(root, 'many.jsonl'), 'jsonl'), 300);
+  await new Promise((resolve) => setImmediate(resolve));
+  t.same(warnings, []);
 });
