@@ -50,6 +50,8 @@ export const actorsErrorCodes = {
   SINKFLEX_LOSS_OPTION: 'Correct the option of the loss that the message names.',
   SINKFLEX_RECIPE_UNKNOWN: 'Use a name that is registered, or register yours (registerAdvantageEstimator, registerPolicyLoss).',
   SINKFLEX_CHECKPOINT_INVALID: 'Give a checkpoint folder such as <run>/checkpoints/step-0000000010, or a run folder that has one.',
+  SINKFLEX_CHECKPOINT_DAMAGED:
+    'Give the run folder instead: it goes on from its newest whole checkpoint. Damage that comes again is the disk: check it.',
   SINKFLEX_MODEL_MISMATCH:
     "Take a model that was made for this environment and leave the model's shape as it was; a new run (no --resume, no model.path) makes its own.",
   SINKFLEX_TRAINER_LOST: 'Call begin (a fresh start) or restore (a checkpoint) before anything else of a restarted trainer.',

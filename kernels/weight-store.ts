@@ -1,6 +1,7 @@
 // A WeightStore is a versioned segment whose every slot is a whole safetensors image of one model configuration: publishing weights is a
 // flip, a checkpoint is a slot written to disk, and every engine of the host reads the same memory.
 import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ADAPTER_WEIGHTS, adapterChain, mergeAdapters, readAdapterConfig } from './adapter-folder.ts';
@@ -254,16 +255,39 @@ export class WeightStore {
     const held = pin ?? this.pin();
     try {
       mkdirSync(dir, { recursive: true });
-      const image = held.data.subarray(0, this.layout.totalBytes);
-      if (this.adapter !== undefined) {
-        const json = adapterConfigJson(this.adapter.config, this.adapter.base.#folder ?? null);
-        writeWhole(dir, ADAPTER_WEIGHTS, image);
-        writeWhole(dir, 'adapter_config.json', new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`));
-      } else writeWhole(dir, 'model.safetensors', image);
-      writeWhole(dir, 'config.json', new TextEncoder().encode(`${JSON.stringify(toHuggingFace(this.config), null, 2)}\n`));
+      for (const [name, bytes] of this.#folderFiles(held)) writeWhole(dir, name, bytes);
     } finally {
       if (!pin) held.release();
     }
+  }
+
+  /** The same while the event loop turns: of the version that is current when it is called, whatever is published meanwhile. */
+  async saveFolderAsync(dir: string): Promise<void> {
+    const pin = this.pin();
+    try {
+      mkdirSync(dir, { recursive: true });
+      for (const [name, bytes] of this.#folderFiles(pin)) {
+        const file = await open(join(dir, name), 'w');
+        try {
+          for (let done = 0; done < bytes.length; )
+            done += (await file.write(bytes, done, Math.min(bytes.length - done, 1 << 28))).bytesWritten;
+          await file.sync();
+        } finally {
+          await file.close();
+        }
+      }
+    } finally {
+      pin.release();
+    }
+  }
+
+  #folderFiles(pin: Pin): [name: string, bytes: Uint8Array][] {
+    const image = pin.data.subarray(0, this.layout.totalBytes);
+    const json = (value: unknown): Uint8Array => new TextEncoder().encode(`${JSON.stringify(value, null, 2)}\n`);
+    const model: [string, Uint8Array] = ['config.json', json(toHuggingFace(this.config))];
+    if (this.adapter === undefined) return [['model.safetensors', image], model];
+    const adapters = adapterConfigJson(this.adapter.config, this.adapter.base.#folder ?? null);
+    return [[ADAPTER_WEIGHTS, image], ['adapter_config.json', json(adapters)], model];
   }
 
   /** Views of the tensors of a pinned version; they end with the pin. */

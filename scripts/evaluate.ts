@@ -11,11 +11,13 @@ import {
   type TrainingConfig,
   type TrainingResult,
   train,
+  verifyCheckpoint,
 } from '../actors/index.ts';
 import { isSinkflexError, SinkflexError } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
 import { evaluateAtEndpoint } from './evaluate-endpoint.ts';
+import { lastCheckpoint } from './model-folder.ts';
 import { alsoRows, resultLine } from './report.ts';
 import { stopSignal } from './stop-signal.ts';
 import { duration, interval, table } from './text.ts';
@@ -66,7 +68,7 @@ async function evaluate(target: string | undefined, words: readonly string[], o:
   if (target === undefined)
     throw new CommandError('SINKFLEX_USAGE', 'a run folder or a checkpoint is missing (or --endpoint with a preset)');
   const run = RunFolder.open(target);
-  const checkpoint = checkpointOf(run, target);
+  const checkpoint = await checkpointOf(run, target);
   const temporary = o.output === undefined ? mkdtempSync(join(tmpdir(), 'sinkflex-evaluate-')) : undefined;
   const stop = stopSignal();
   const display = new Display();
@@ -117,16 +119,11 @@ async function evaluate(target: string | undefined, words: readonly string[], o:
   }
 }
 
-function checkpointOf(run: RunFolder, target: string): string {
+async function checkpointOf(run: RunFolder, target: string): Promise<string> {
   const named = resolve(target);
-  if (basename(dirname(named)) === 'checkpoints') return named;
-  const last = run.checkpoints().at(-1);
-  if (last === undefined)
-    throw new CommandError(
-      'SINKFLEX_USAGE',
-      `${target} has no checkpoint yet; a run writes one every trainer.save_freq steps and at its end`,
-    );
-  return run.checkpoint(last);
+  if (basename(dirname(named)) !== 'checkpoints') return lastCheckpoint(run, target);
+  await verifyCheckpoint(named);
+  return named;
 }
 
 /** The settings of the run with its checkpoint as the model, no training, and one validation at the end. */

@@ -16,9 +16,20 @@ export async function modelFolderOf(target: string, signal?: AbortSignal): Promi
       `${target} is no model: it has no config.json, nor a model/ with one (a model of the hub is written org/name)`,
     );
   const run = RunFolder.open(target);
-  const last = run.checkpoints().at(-1);
-  if (last === undefined) throw new CommandError('SINKFLEX_USAGE', `${target} has no checkpoint yet`);
-  return join(run.checkpoint(last), 'model');
+  return join(await lastCheckpoint(run, target), 'model');
+}
+
+/** The newest checkpoint of a run that is as it was written; a damaged one is told on stderr. */
+export async function lastCheckpoint(run: RunFolder, target: string): Promise<string> {
+  const last = await run.newestWhole({
+    onDamaged: ({ message }) => void process.stderr.write(`warning: ${message}; an older one is used\n`),
+  });
+  if (last === undefined)
+    throw new CommandError(
+      'SINKFLEX_USAGE',
+      `${target} has no whole checkpoint; a run writes one every trainer.save_freq steps and at its end`,
+    );
+  return last.dir;
 }
 
 export async function hubModel(name: string, signal?: AbortSignal): Promise<string> {

@@ -5,7 +5,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { parse, stringify } from 'yaml';
-import { sweepCheckpoints } from '../trainer/index.ts';
+import { checkpointName, checkpointSteps, newestWhole, setAside, sweepCheckpoints, type WholeCheckpoint } from '../trainer/index.ts';
 import { SqliteTrajectoryStore, type TrajectoryStore } from '../trajectory/index.ts';
 import { type ConfigLayer, settings, type TrainingConfig } from './config.ts';
 import { atomicWrite, ioError, RunFolderError } from './run-folder-io.ts';
@@ -109,7 +109,7 @@ export class RunFolder {
 
   /** Folder of the checkpoint after `step`; the name sorts by step. */
   checkpoint(step: number): string {
-    return this.file('checkpoints', `step-${String(step).padStart(10, '0')}`);
+    return this.file('checkpoints', checkpointName(step));
   }
 
   openTrajectories(): TrajectoryStore {
@@ -133,13 +133,21 @@ export class RunFolder {
       .sort((a, b) => a - b);
   }
 
-  /** Steps that have a whole checkpoint, ascending (a checkpoint is renamed into place only when it is whole). */
+  /** Steps that have a checkpoint, ascending (one is renamed into place only when it is whole). */
   checkpoints(): number[] {
-    return readdirSync(this.file('checkpoints'))
-      .map((name) => /^step-(\d{10})$/.exec(name)?.[1])
-      .filter((digits) => digits !== undefined)
-      .map(Number)
-      .sort((a, b) => a - b);
+    return checkpointSteps(this.file('checkpoints'));
+  }
+
+  /** The newest checkpoint that is as it was written. Later ones that are not are told, and with `setAside` renamed. */
+  newestWhole(o: Parameters<typeof newestWhole>[1]): Promise<WholeCheckpoint | undefined> {
+    return newestWhole(this.file('checkpoints'), o);
+  }
+
+  /** Renames checkpoints of later steps, which belong to a course that the run does not take; hands back their steps. */
+  setAsideAfter(step: number): number[] {
+    const later = this.checkpoints().filter((s) => s > step);
+    for (const s of later) setAside(this.checkpoint(s), 'abandoned');
+    return later;
   }
 
   /** Takes away what killed processes left half-written. */

@@ -9,10 +9,11 @@ import { entry } from '../environment/index.ts';
 import type { ReferenceActor } from '../reference/index.ts';
 import { rewardNames } from '../reward/index.ts';
 import type { SamplerState, TaskSource } from '../tasks/index.ts';
-import { type CheckpointState, modelFolder } from '../trainer/index.ts';
+import { type CheckpointState, modelFolder, verifyCheckpoint } from '../trainer/index.ts';
 import { Ledger, responseTokens, TrajectoryQueue, zeroSpread } from '../trajectory/index.ts';
 import { asynchronousSteps } from './asynchronous.ts';
 import { actorRecords, type Cast, rolloutWorkers, spawnReference } from './cast.ts';
+import { Checkpoints } from './checkpoints.ts';
 import type { TrainingConfig } from './config.ts';
 import { Dataflow } from './dataflow.ts';
 import { initialiseWeights } from './model.ts';
@@ -40,12 +41,6 @@ export interface RunParts {
   signal: AbortSignal;
 }
 
-interface Saved {
-  dir: string;
-  step: number;
-  cursor: number;
-}
-
 /** What a checkpoint keeps beside the trainer's own state. */
 type SavedExtra = RecorderState & { tokens: number; trained: number; sampler: SamplerState };
 
@@ -61,9 +56,11 @@ export class Run {
   tokens = 0;
   #ledger = new Ledger();
   #reference: ActorHandle<typeof ReferenceActor> | undefined;
-  #saved: Saved | undefined;
+  readonly #checkpoints: Checkpoints;
   #lineage = 0;
   #step = 0;
+  /** First task index of the next batch. */
+  #cursor = 0;
 
   #signs: WarningSigns;
 
@@ -71,6 +68,16 @@ export class Run {
     this.#p = p;
     this.#signs = new WarningSigns(p.config);
     this.#pool = new RolloutPool(rolloutWorkers(p.cast), p.cast.placement.sequences);
+    this.#checkpoints = new Checkpoints({
+      folder: p.recorder.folder,
+      keep: p.config.trainer.max_ckpt_to_keep,
+      onSaved: (oldest) => this.#ledger.finalise(oldest),
+      onWarning: (text) => this.#warn(text),
+    });
+  }
+
+  #warn(text: string): void {
+    this.#p.progress({ kind: 'note', level: 'warning', text });
   }
 
   get step(): number {
@@ -92,17 +99,18 @@ export class Run {
         await cast.trainer.begin();
         if (supervised) await this.#supervisedSteps(demonstrations);
         await cast.trainer.resetOptimizer();
-        await this.#save(0, 0);
+        await this.#save();
+        await this.#checkpoints.settled();
         break;
       } catch (e) {
         if (!isTrainerLoss(e)) throw e;
-        progress({ kind: 'note', level: 'warning', text: 'the trainer was lost in the warm start, which begins again' });
+        this.#warn('the trainer was lost in the warm start, which begins again');
         recorder.restartWarmStart();
         await initialiseWeights(config, store, { lineage: ++this.#lineage, signal });
       }
     }
     if (supervised) progress({ kind: 'end', phase: 'warm start', seconds: this.seconds.warmStart });
-    this.#writeReference(this.#saved!.dir);
+    this.#writeReference(recorder.folder.checkpoint(0));
   }
 
   /** The reference is the policy as GRPO finds it. */
@@ -134,7 +142,6 @@ export class Run {
   async resume(dir: string): Promise<void> {
     const state = await this.#p.cast.trainer.rewind(dir, 0);
     this.#ledger = Ledger.restore(state.ledger, 'restart');
-    this.#saved = { dir, step: state.step, cursor: state.cursor };
     await this.#adopt(state);
   }
 
@@ -154,7 +161,10 @@ export class Run {
     const { config, cast, recorder, store } = this.#p;
     const { folder } = recorder;
     // The process before this one ended right after its first checkpoint, or somebody took the folder away.
-    if (usesReference(config) && !hasReference(folder)) this.#writeReference(folder.checkpoint(0));
+    if (usesReference(config) && !hasReference(folder)) {
+      await verifyCheckpoint(folder.checkpoint(0));
+      this.#writeReference(folder.checkpoint(0));
+    }
     this.#reference = spawnReference(config, cast.placement, referenceFolder(folder), store.address, cast.hosts);
     if (this.#reference) await ready(this.#reference, { timeoutMs: 60_000 });
   }
@@ -237,7 +247,7 @@ export class Run {
       maxTokens: config.rollout.max_model_len,
       rewardComponents: rewardNames(config.reward),
     });
-    queue.restore(this.#saved!.step, this.#saved!.cursor);
+    queue.restore(this.#step, this.#cursor);
     const began = performance.now();
     const pausedBefore = this.seconds.validation;
     const spent = () => this.seconds.grpo + (performance.now() - began) / 1000 - (this.seconds.validation - pausedBefore);
@@ -248,6 +258,7 @@ export class Run {
       for (;;) {
         try {
           await loop(steps, (report) => this.#afterStep(report, dataflow, spent));
+          await this.#checkpoints.settled();
           break;
         } catch (e) {
           if (!isTrainerLoss(e) || signal.aborted) throw e;
@@ -268,9 +279,10 @@ export class Run {
     const { trainer } = config;
     signal.throwIfAborted();
     this.#step = report.step;
+    this.#cursor = report.batch.cursor;
     this.trained += report.trajectories.length;
     const signs = this.#signs.step(report.metrics);
-    for (const { text } of signs.reports) progress({ kind: 'note', level: 'warning', text: `step ${report.step}: ${text}` });
+    for (const { text } of signs.reports) this.#warn(`step ${report.step}: ${text}`);
     recorder.step(report.step, { ...report.metrics, ...signs.metrics }, this.#ledger.check());
     await recorder.trajectories({ ...report, lineage: this.#lineage });
     recorder.actors(actorRecords(store.current()?.version));
@@ -287,7 +299,7 @@ export class Run {
       },
     });
     const last = report.step >= trainer.total_training_steps || (trainer.time_budget_s !== null && spent() >= trainer.time_budget_s);
-    if (last || (trainer.save_freq > 0 && report.step % trainer.save_freq === 0)) await this.#save(report.step, report.batch.cursor);
+    if (last || (trainer.save_freq > 0 && report.step % trainer.save_freq === 0)) await this.#save();
     if (!last && trainer.test_freq > 0 && report.step % trainer.test_freq === 0) {
       // What runs goes on; nothing new is begun, and the trainer waits, so that the score is of one version.
       dataflow.pause();
@@ -297,9 +309,10 @@ export class Run {
     return !last;
   }
 
-  async #save(step: number, cursor: number): Promise<void> {
-    const { config, cast, recorder, tokenizerFiles } = this.#p;
-    const dir = recorder.folder.checkpoint(step);
+  /** Begins to write a checkpoint of the run as it is now; training goes on meanwhile. */
+  async #save(): Promise<void> {
+    const { cast, recorder, tokenizerFiles } = this.#p;
+    await this.#checkpoints.settled();
     const extra: SavedExtra & { seconds: Run['seconds'] } = {
       ...recorder.state(),
       sampler: this.#p.tasks.state(),
@@ -307,23 +320,21 @@ export class Run {
       trained: this.trained,
       seconds: { ...this.seconds },
     };
+    const state = { step: this.#step, cursor: this.#cursor, ledger: this.#ledger.check(), extra: { ...extra } };
     await recorder.flush();
-    await cast.trainer.save(dir, { step, cursor, ledger: this.#ledger.check(), extra: { ...extra } }, tokenizerFiles);
-    this.#saved = { dir, step, cursor };
-    this.#ledger.finalise(step);
-    recorder.folder.pruneCheckpoints(config.trainer.max_ckpt_to_keep);
+    await this.#checkpoints.begin(this.#step, (dir) => cast.trainer.save(dir, state, tokenizerFiles));
   }
 
-  /** The trainer's process died: its successor takes the last checkpoint as a new lineage, and what came after it did not happen. */
+  /** The trainer's process died: its successor takes the newest whole checkpoint as a new lineage, and what came after it did not happen. */
   async #recover(dataflow: Dataflow): Promise<void> {
-    const { cast, progress, signal } = this.#p;
-    const saved = this.#saved!;
-    progress({ kind: 'note', level: 'warning', text: `the trainer was lost; the run goes back to step ${saved.step}` });
+    const { cast, signal } = this.#p;
+    const { dir, state: saved } = await this.#checkpoints.newest();
+    this.#warn(`the trainer was lost; the run goes back to step ${saved.step}`);
     dataflow.rollback(saved.step, saved.cursor);
     for (;;) {
       signal.throwIfAborted();
       try {
-        const state = await cast.trainer.rewind(saved.dir, ++this.#lineage);
+        const state = await cast.trainer.rewind(dir, ++this.#lineage);
         await this.#adopt(state);
         return;
       } catch (e) {
@@ -335,6 +346,7 @@ export class Run {
   async #adopt(state: CheckpointState): Promise<void> {
     const extra = state.extra as unknown as SavedExtra;
     this.#step = state.step;
+    this.#cursor = state.cursor;
     this.#lineage = Math.max(this.#lineage, state.lineage);
     this.tokens = extra.tokens;
     this.trained = extra.trained;

@@ -1,12 +1,11 @@
 /** `train`: one run from settings to result. Starts the runtime, the weight store and the actors, and ends all of them whatever happens. */
-import { basename, dirname, resolve } from 'node:path';
 import type { WeightStore } from '../../kernels/index.ts';
 import { init, listActors, onActorChange, shutdown } from '../../runtime/index.ts';
 import { entry } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import { dialogueOf } from '../rollout/index.ts';
 import type { TaskSource } from '../tasks/index.ts';
-import { modelFolder, readCheckpoint } from '../trainer/index.ts';
+import { modelFolder } from '../trainer/index.ts';
 import { stopped, withAdvice } from './advice.ts';
 import { scoreBaselines } from './baselines.ts';
 import { actorRecords, castReady, spawnCast } from './cast.ts';
@@ -17,6 +16,7 @@ import { importModule } from './module.ts';
 import { checkCpu, checkEnvironment, checkReference } from './preflight.ts';
 import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
 import { Recorder } from './recorder.ts';
+import { goOnFrom, namedCheckpoint, newestCheckpoint } from './resume-point.ts';
 import { checkRoom } from './room.ts';
 import { Run } from './run.ts';
 import { RunFolder } from './run-folder.ts';
@@ -59,8 +59,10 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     checkCpu();
     const asked = await withModule(settings);
     if (asked.resume !== null) {
-      from = checkpointOf(asked.resume);
-      readCheckpoint(from);
+      const warn = (text: string) => progress({ kind: 'note', level: 'warning', text });
+      from = namedCheckpoint(asked.resume);
+      if (from === undefined) from = await newestCheckpoint(asked.resume, warn);
+      else await goOnFrom(from, warn);
     }
     const source = from ? modelFolder(from) : asked.model.path;
     const variables = asked.data.apply_chat_template_kwargs;
@@ -174,18 +176,6 @@ async function perform(o: {
   const after = (await run.validate('after', config.data.val_size)).interval;
   const also = await run.validateAlso();
   return { before, after, also, baselines: await baselines };
-}
-
-/** The checkpoint folder that `resume` names, or the newest one of the run folder that it names. */
-function checkpointOf(path: string): string {
-  const full = resolve(path);
-  if (basename(dirname(full)) === 'checkpoints') return full;
-  const folder = RunFolder.open(full);
-  const newest = folder.checkpoints().at(-1);
-  if (newest === undefined) {
-    throw new ActorsError('SINKFLEX_CHECKPOINT_INVALID', `${path} has no checkpoint to go on from: start the run anew in another folder.`);
-  }
-  return folder.checkpoint(newest);
 }
 
 function countParameters(store: WeightStore): number {

@@ -2,7 +2,7 @@
  * Supervised fine-tuning of a model folder on files of examples: epochs in seeded orders, AdamW with a schedule, validation, checkpoints
  * that go on bit for bit, and at the end a folder that transformers (and the rest of this package) opens.
  */
-import { cpSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Engine, parseLora, readModelConfig, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
@@ -11,11 +11,13 @@ import { openMetrics } from '../pipeline/metrics.ts';
 import type { ProgressListener } from '../pipeline/progress.ts';
 import { checkOutput } from '../pipeline/run-folder.ts';
 import {
+  checkpointName,
   crossEntropy,
   DemonstrationOrder,
   learningRate,
   type MaskedSequence,
   modelFolder,
+  newestWhole,
   packDemonstrations,
   readCheckpoint,
   refuseRouterLoss,
@@ -114,7 +116,9 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
     totalSteps: steps,
   };
   const checkpoints = join(o.output, 'checkpoints');
-  const last = o.resume ? lastCheckpoint(checkpoints) : undefined;
+  const onDamaged = ({ message }: Error): void =>
+    o.onProgress?.({ kind: 'note', level: 'warning', text: `${message}; an older one is used` });
+  const last = o.resume ? (await newestWhole(checkpoints, { setAside: true, onDamaged }))?.dir : undefined;
   if (!o.resume) checkOutput(o.output, '--resume');
   else if (!existsSync(o.output))
     throw new ActorsError('SINKFLEX_CHECKPOINT_INVALID', `there is no folder ${o.output} to go on in: leave --resume out for a new run`);
@@ -177,12 +181,6 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
 /** Examples of a step: the last of an epoch takes what is left of it. */
 function sizeOf(step: number, perEpoch: number, examples: number, batchSize: number): number {
   return step % perEpoch === perEpoch - 1 ? examples - (perEpoch - 1) * batchSize : batchSize;
-}
-
-function lastCheckpoint(folder: string): string | undefined {
-  const names = existsSync(folder) ? readdirSync(folder).filter((name) => /^step-\d{10}$/.test(name)) : [];
-  const last = names.sort().at(-1);
-  return last === undefined ? undefined : join(folder, last);
 }
 
 interface Parts {
@@ -304,7 +302,7 @@ class Run {
       ledger: new Ledger().snapshot(),
       extra,
     };
-    await writeCheckpoint(join(folder, `step-${String(this.step).padStart(10, '0')}`), state, {}, async (temporary) => {
+    await writeCheckpoint(join(folder, checkpointName(this.step)), state, {}, async (temporary) => {
       store.saveFolder(modelFolder(temporary));
       await engine.saveOptimizer(join(temporary, 'optimizer.safetensors'));
     });

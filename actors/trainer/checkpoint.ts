@@ -3,23 +3,15 @@
  *   model/{config.json, model.safetensors, ...}   a Hugging Face folder
  *   optimizer.safetensors                         AdamW moments and step
  *   trainer.json                                  step, lineage, version, data cursor, ledger, and what the pipeline adds
+ *   manifest.json                                 size and checksum of all of these
  */
-import {
-  closeSync,
-  existsSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { os } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import type { LedgerSnapshot } from '../trajectory/index.ts';
+import { writeManifest } from './checkpoint-manifest.ts';
 
 export interface CheckpointState {
   format: 1;
@@ -51,12 +43,20 @@ export async function writeCheckpoint(
     await write(temporary);
     for (const [name, content] of Object.entries(files)) writeFileSync(join(modelFolder(temporary), name), content);
     writeFileSync(join(temporary, 'trainer.json'), `${JSON.stringify(state, null, 1)}\n`);
-    for (const name of ['trainer.json', 'optimizer.safetensors', 'model', ...Object.keys(files).map((f) => join('model', f)), '.'])
-      flush(join(temporary, name));
+    await writeManifest(temporary);
+    for (const name of [
+      'trainer.json',
+      'optimizer.safetensors',
+      'manifest.json',
+      ...Object.keys(files).map((f) => join('model', f)),
+      'model',
+      '.',
+    ])
+      await flush(join(temporary, name));
     const previous = `${temporary}.old`;
     if (existsSync(dir)) renameSync(dir, previous);
     renameSync(temporary, dir);
-    flush(dirname(dir));
+    await flush(dirname(dir));
     rmSync(previous, { recursive: true, force: true });
   } catch (e) {
     rmSync(temporary, { recursive: true, force: true });
@@ -98,12 +98,13 @@ export function readCheckpoint(dir: string): CheckpointState {
   return state;
 }
 
-function flush(path: string): void {
+/** To the disk, without holding the event loop meanwhile. */
+async function flush(path: string): Promise<void> {
   if (!existsSync(path)) return;
-  const fd = openSync(path, 'r');
+  const file = await open(path, 'r');
   try {
-    fsyncSync(fd);
+    await file.sync();
   } finally {
-    closeSync(fd);
+    await file.close();
   }
 }

@@ -9,6 +9,14 @@ export {
 } from './advantages.ts';
 export { type AggregationMode, aggregationModes } from './aggregation.ts';
 export { type CheckpointState, modelFolder, readCheckpoint, sweepCheckpoints, writeCheckpoint } from './checkpoint.ts';
+export {
+  checkpointName,
+  checkpointSteps,
+  newestWhole,
+  setAside,
+  verifyCheckpoint,
+  type WholeCheckpoint,
+} from './checkpoint-manifest.ts';
 export { type KlEstimator, klDerivative, klEstimator, klValue } from './kl.ts';
 export { type Correction, corrections, type Rejection, rejections } from './off-policy.ts';
 export { type PolicyLoss, type PolicyLossOptions, policyLoss, policyLossNames, registerPolicyLoss } from './policy-losses.ts';

@@ -195,7 +195,10 @@ export class Trainer {
     return { metrics, advantages, lineage: this.#lineage, version: this.#version };
   }
 
-  /** Writes a checkpoint folder of the weights and moments as they are now, whole or not at all. `files` go beside the model. */
+  /**
+   * Writes a checkpoint folder of the weights and moments as they are when it is called, whole or not at all; updates may go on meanwhile.
+   * `files` go beside the model.
+   */
   async save(
     dir: string,
     state: Omit<CheckpointState, 'format' | 'lineage' | 'version'>,
@@ -204,13 +207,11 @@ export class Trainer {
     this.#checkFence();
     const full: CheckpointState = { format: 1, lineage: this.#lineage, version: this.#version, ...state };
     await writeCheckpoint(dir, full, files, async (temporary) => {
-      const pin = this.#store.pin();
-      try {
-        this.#store.saveFolder(modelFolder(temporary), pin);
-      } finally {
-        pin.release();
-      }
-      await this.#engine.saveOptimizer(join(temporary, 'optimizer.safetensors'));
+      // Both begin in this turn: the engine works in the order of its calls, and the slot is pinned.
+      await Promise.all([
+        this.#engine.saveOptimizer(join(temporary, 'optimizer.safetensors')),
+        this.#store.saveFolderAsync(modelFolder(temporary)),
+      ]);
     });
     return full;
   }
@@ -320,4 +321,7 @@ function lowerBound(sorted: readonly number[], value: number): number {
   return low;
 }
 
-export const TrainerActor = defineActor(import.meta.url, 'TrainerActor', Trainer);
+/** A checkpoint is written while the next update is under way. */
+export const TrainerActor = defineActor(import.meta.url, 'TrainerActor', Trainer, {
+  concurrencyGroups: { checkpoints: { maxConcurrency: 1, methods: ['save'] } },
+});

@@ -1,7 +1,7 @@
 // The whole job in miniature through the command line: launch, what it leaves, evaluate, resume; and Ctrl-C in the middle of it.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFileSync, existsSync, readdirSync, readFileSync, truncateSync, watch } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, truncateSync, watch } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
@@ -88,13 +88,13 @@ t.test('launch, evaluate, resume', async (t) => {
 
   const checkpoints = join(folder, 'checkpoints');
   const [older, newest] = readdirSync(checkpoints).sort().slice(-2) as [string, string];
-  for (const file of ['optimizer.safetensors', 'model/model.safetensors', 'model/config.json', 'trainer.json']) {
-    truncateSync(join(checkpoints, newest, file), 100);
-    const damaged = await sinkflex(['launch', '--resume', folder, 'trainer.total_training_steps=7']);
-    t.equal(damaged.code, 2, damaged.errors);
-    t.match(damaged.errors, new RegExp(`SINKFLEX_C.*${newest}.*older.*launch --resume ${join(checkpoints, older)}`), file);
-    copyFileSync(join(checkpoints, older, file), join(checkpoints, newest, file));
-  }
+  truncateSync(join(checkpoints, newest, 'optimizer.safetensors'), 100);
+  const damaged = await sinkflex(['launch', '--resume', join(checkpoints, newest)]);
+  t.equal(damaged.code, 2, damaged.errors);
+  t.match(damaged.errors, new RegExp(`SINKFLEX_CHECKPOINT_DAMAGED.*${newest}.*older.*launch --resume ${join(checkpoints, older)}`));
+  const before = await sinkflex(['launch', '--resume', folder, 'trainer.total_training_steps=6']);
+  t.equal(before.code, 0, before.errors);
+  t.match(before.errors, new RegExp(`warning: .*${newest} is damaged: optimizer.safetensors has 100 bytes.*an older one is used`));
 });
 
 t.test('the same from a program', async (t) => {
