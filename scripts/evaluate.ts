@@ -148,7 +148,7 @@ export async function evaluationConfig(
     'algorithm.use_kl_in_reward': false,
     mode: 'sync',
   };
-  // The head and the files of the run may be long gone, and nothing is trained; an override may name a cluster.
-  const alone = { source: 'evaluate', values: { 'cluster.address': null } };
+  // The head and the files of the run may be long gone, and nothing is trained or recorded beside it; an override may name a cluster.
+  const alone = { source: 'evaluate', values: { 'cluster.address': null, 'trajectory.store': null } };
   return loadConfig([saved, alone, overrides, { source: 'evaluate', values: fixed }]);
 }

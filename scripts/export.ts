@@ -31,7 +31,7 @@ export function exportCommand(): Command {
 
 async function exportRun(run: string, o: ExportOptions): Promise<void> {
   const folder = RunFolder.open(run);
-  const store = folder.readTrajectories();
+  const store = await folder.readTrajectories();
   if (!store) throw new CommandError('SINKFLEX_DATA_ABSENT', `${folder.path} has recorded no trajectories`);
   const filter: TrajectoryFilter = {
     ...(o.phase === undefined ? {} : { phase: o.phase }),

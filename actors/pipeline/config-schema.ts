@@ -285,6 +285,17 @@ export const TrainingConfig = z.strictObject({
       penalty_factor: key(positive(), 1, '', 'punishment at rollout.max_model_len'),
     }),
   }),
+  trajectory: section({
+    store: key(
+      z
+        .url({ protocol: /^rediss?$/ })
+        .refine((url) => new URL(url).password === '', 'a password stands in SINKFLEX_REDIS_PASSWORD, not in settings')
+        .nullable(),
+      null,
+      'URL',
+      'where trajectories are recorded: a Redis server such as redis://host:6379/0, for programs on many hosts (named there after the run folder unless ?run=name says otherwise); null is a file in the run folder',
+    ),
+  }),
   async_training: section({
     staleness_threshold: key(
       z.int().min(0).max(64),

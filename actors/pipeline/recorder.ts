@@ -56,14 +56,18 @@ export class Recorder {
   readonly #trajectories: TrajectoryStore;
   #ledgerWritten = -Infinity;
 
-  constructor(folder: RunFolder, config: TrainingConfig, chat: Chat) {
+  private constructor(folder: RunFolder, config: TrainingConfig, chat: Chat, trajectories: TrajectoryStore) {
     this.folder = folder;
     this.#config = config;
     this.#chat = chat;
     this.#metrics = openMetrics(folder.path);
     const window = config.trainer.rolling_window;
     this.proxies = { score: new Rolling(window), reward: new Rolling(window) };
-    this.#trajectories = folder.openTrajectories();
+    this.#trajectories = trajectories;
+  }
+
+  static async open(folder: RunFolder, config: TrainingConfig, chat: Chat): Promise<Recorder> {
+    return new Recorder(folder, config, chat, await folder.openTrajectories(config.trajectory.store));
   }
 
   /** What metrics.jsonl holds of them: the one record that is cut back with the run. */

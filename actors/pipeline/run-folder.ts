@@ -1,12 +1,12 @@
 // A run on disk: runs/<utc>-<preset>/ with everything that a person or `--resume` wants afterwards.
 //
-//   config.yaml  metrics.jsonl  tensorboard/  trajectories/trajectories.db  checkpoints/step-0000000010/  curve.svg
+//   config.yaml  metrics.jsonl  tensorboard/  trajectories/{trajectories.db|store.url}  checkpoints/step-0000000010/  curve.svg
 //   transcripts/{failed,solved}.txt  actors.json  ledger.json  result.json  report.html
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { parse, stringify } from 'yaml';
 import { checkpointName, checkpointSteps, newestWhole, setAside, sweepCheckpoints, type WholeCheckpoint } from '../trainer/index.ts';
-import { SqliteTrajectoryStore, type TrajectoryStore } from '../trajectory/index.ts';
+import { openTrajectoryStore, type TrajectoryStore } from '../trajectory/index.ts';
 import { type ConfigLayer, settings, type TrainingConfig } from './config.ts';
 import { atomicWrite, ioError, RunFolderError } from './run-folder-io.ts';
 
@@ -112,17 +112,53 @@ export class RunFolder {
     return this.file('checkpoints', checkpointName(step));
   }
 
-  openTrajectories(): TrajectoryStore {
-    return new SqliteTrajectoryStore(this.#trajectories());
+  /** The store that the run records in: `store` of its settings where it begins, later the one that it began with. */
+  async openTrajectories(store: string | null = null): Promise<TrajectoryStore> {
+    const begun = this.#recordedIn();
+    const place = begun ?? this.#newPlace(store);
+    const wanted = this.#newPlace(store);
+    if (place !== wanted)
+      throw new RunFolderError(
+        'SINKFLEX_RESUME',
+        `the trajectories of this run are in ${place}, not in ${wanted}: leave trajectory.store as it was`,
+        {
+          path: this.path,
+        },
+      );
+    const opened = await openTrajectoryStore(place);
+    if (begun !== undefined) return opened;
+    if ((await opened.consumedCount()) > 0 || (await opened.stepsOf('validation')).length > 0) {
+      await opened.close();
+      throw new RunFolderError('SINKFLEX_OUTPUT_EXISTS', `${place} has a run of that name: give this one another, as in ?run=another`, {
+        place,
+      });
+    }
+    if (store !== null) atomicWrite(this.#elsewhere(), `${place}\n`);
+    return opened;
   }
 
   /** To read only, of a run that may be under way; undefined where nothing was recorded. */
-  readTrajectories(): TrajectoryStore | undefined {
-    return existsSync(this.#trajectories()) ? new SqliteTrajectoryStore(this.#trajectories(), { readonly: true }) : undefined;
+  async readTrajectories(): Promise<TrajectoryStore | undefined> {
+    const place = this.#recordedIn();
+    return place === undefined ? undefined : openTrajectoryStore(place, { readonly: true });
   }
 
-  #trajectories(): string {
-    return this.file('trajectories', 'trajectories.db');
+  #recordedIn(): string | undefined {
+    if (existsSync(this.#elsewhere())) return readFileSync(this.#elsewhere(), 'utf8').trim();
+    const file = this.#newPlace(null);
+    return existsSync(file) ? file : undefined;
+  }
+
+  #newPlace(store: string | null): string {
+    if (store === null) return this.file('trajectories', 'trajectories.db');
+    const url = new URL(store);
+    if (!url.searchParams.has('run')) url.searchParams.set('run', basename(this.path));
+    return url.href;
+  }
+
+  /** Says where trajectories are that are not in the folder. */
+  #elsewhere(): string {
+    return this.file('trajectories', 'store.url');
   }
 
   /** Steps after which a validation left scores, ascending. */

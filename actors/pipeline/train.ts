@@ -81,7 +81,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     if (from) checkReference(config, folder);
     const tokenizer = chosen.of === 'model' ? keepTokenizer(source!, folder) : null;
     progress({ kind: 'begin', phase: 'start', total: 0 });
-    recorder = new Recorder(folder, config, chat);
+    recorder = await Recorder.open(folder, config, chat);
     await init(clusterOptions(config));
     store = makeStore(config, model, from);
     await initialiseWeights(config, store, { checkpoint: from, signal: ending.signal });

@@ -79,14 +79,15 @@ export class RedisTrajectoryStore implements TrajectoryStore {
     this.#prefix = prefix;
   }
 
-  /** `redis://host:port/0?run=name`: every run of a server has a name of its own. */
-  static async open(url: string, o: { readonly?: boolean } = {}): Promise<RedisTrajectoryStore> {
+  /** `redis://host:port/0?run=name`: every run of a server has a name of its own. `password`: unless the URL has one. */
+  static async open(url: string, o: { readonly?: boolean; password?: string } = {}): Promise<RedisTrajectoryStore> {
     const parsed = new URL(url);
     const run = parsed.searchParams.get('run');
     parsed.search = '';
     const place = `${parsed.protocol}//${parsed.host}${parsed.pathname}?run=${run}`;
     if (!run) throw storeFailure(place, 'open', new Error('the URL must name the run, as in redis://host:6379/0?run=mine'));
     const redis = new Redis(parsed.href, {
+      ...(o.password !== undefined && parsed.password === '' ? { password: o.password } : {}),
       lazyConnect: true,
       connectTimeout: CONNECT_MS,
       commandTimeout: ANSWER_MS,

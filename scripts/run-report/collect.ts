@@ -144,7 +144,7 @@ export async function collectReport(target: string): Promise<RunReport> {
       : []),
   ];
   const versionAt = versionAtStep(steps);
-  const store = run.readTrajectories();
+  const store = await run.readTrajectories();
   const all = store ? await trainingHeads(store) : [];
   const episodes = store ? await chosenEpisodes(run, store, all, versionAt) : [];
   await store?.close();

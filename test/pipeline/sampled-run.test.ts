@@ -25,7 +25,7 @@ t.test('a curriculum over rows of a file resumes to the same bits', async (t) =>
   t.equal(result.after.n, 3, 'each held-out row once');
   const whole = await essence('rows', 4);
   t.ok(whole.metrics.some((m) => m['data/curriculum/opened'] === 3));
-  const store = RunFolder.open(join(root, 'rows')).readTrajectories()!;
+  const store = (await RunFolder.open(join(root, 'rows')).readTrajectories())!;
   for await (const { seed } of store.heads({ phase: 'train' })) t.ok(seed >= 100 && seed < 112);
   for await (const { seed } of store.heads({ phase: 'validation' })) t.ok(seed > 3e9);
   await store.close();

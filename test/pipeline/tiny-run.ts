@@ -44,7 +44,7 @@ export const balanced = (l: LedgerSnapshot) =>
 /** Everything that a seed fixes: metrics without timings, the sampled ids, the final weights. */
 export async function essence(name: string, step = 5) {
   const metrics = readMetrics(join(root, name, 'metrics.jsonl')).map(withoutTimings);
-  const store = RunFolder.open(join(root, name)).readTrajectories()!;
+  const store = (await RunFolder.open(join(root, name)).readTrajectories())!;
   const tokens: object[] = [];
   for await (const { seconds, lineage, redone, ...rest } of store.read({ phase: 'train' })) tokens.push(rest);
   await store.close();

@@ -9,23 +9,41 @@ import { join } from 'node:path';
 export interface RedisServer {
   url: string;
   skip?: string;
+  /** Kills it, and starts another on the same port over what it had written. */
+  restart(): Promise<void>;
   stop(): Promise<void>;
 }
 
 export async function redisServer(): Promise<RedisServer> {
   if (spawnSync('redis-server', ['--version']).status !== 0)
-    return { url: '', skip: 'redis-server is not installed (Debian: apt install redis-server)', stop: async () => {} };
+    return {
+      url: '',
+      skip: 'redis-server is not installed (Debian: apt install redis-server)',
+      restart: async () => {},
+      stop: async () => {},
+    };
   const folder = mkdtempSync(join(tmpdir(), 'sinkflex-redis-'));
   const port = await freePort();
   const args = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--appendonly', 'yes', '--save', '', '--daemonize', 'no'];
-  const child = spawn('redis-server', args, { stdio: ['ignore', 'pipe', 'inherit'] });
-  await readyToAccept(child);
+  const begin = async (): Promise<ChildProcess> => {
+    const started = spawn('redis-server', args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    await readyToAccept(started);
+    return started;
+  };
+  let child = await begin();
+  const end = async (): Promise<void> => {
+    const ended = once(child, 'exit');
+    child.kill('SIGKILL');
+    await ended;
+  };
   return {
     url: `redis://127.0.0.1:${port}/0`,
+    restart: async () => {
+      await end();
+      child = await begin();
+    },
     stop: async () => {
-      const ended = once(child, 'exit');
-      child.kill('SIGKILL');
-      await ended;
+      await end();
       rmSync(folder, { recursive: true, force: true });
     },
   };
