@@ -63,8 +63,9 @@ export function reattach(state: State, node: NodeRecord, running: Running): void
     const { status, incarnation } = actor.life;
     const theirs = has.get(`${actor.id}/${incarnation}`);
     if (status === 'starting' && theirs === undefined) tellStart(state, actor);
-    else if (theirs === undefined) died(state, { type: 'died', actor: actor.id, incarnation });
+    // Also what it lacks: its start may be on its way, decided since the agent said what it has. What is not there is answered by `died`.
     else if (status === 'stopping') tellTerminate(state, actor);
+    else if (theirs === undefined) died(state, { type: 'died', actor: actor.id, incarnation });
     else if (theirs.started) started(state, { type: 'started', actor: actor.id, incarnation });
   }
   for (const { actor, incarnation } of running.actors) {

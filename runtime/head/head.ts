@@ -226,8 +226,7 @@ export class Head {
     const known = this.state.drivers.get(driver);
     if (known === undefined) return;
     this.routes.gone(`driver ${driver}`);
-    this.record({ r: 'driver-gone', driver });
-    this.#event({ type: 'owner-gone', owner: `driver/${known.worker}` });
+    this.record({ r: 'driver-gone', driver, at: this.clock.now() });
   }
 
   /** The connection ended; `closed`: by the other end, without a word. */

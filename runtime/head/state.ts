@@ -42,7 +42,8 @@ export type HeadRecord =
   | { r: 'numbers'; next: number }
   | { r: 'node'; node: string; process: ProcessName }
   | { r: 'driver'; driver: string; process: ProcessName; worker: number }
-  | { r: 'driver-gone'; driver: string };
+  /** With all that it owns: one record, so that no crash falls between the two. */
+  | { r: 'driver-gone'; driver: string; at: number };
 
 /** A process: pids are used again, start times are not. */
 export interface ProcessName {
@@ -100,9 +101,12 @@ export class HeadState {
       case 'driver':
         this.drivers.set(record.driver, { worker: record.worker, process: record.process });
         return [];
-      case 'driver-gone':
+      case 'driver-gone': {
+        const known = this.drivers.get(record.driver);
+        if (known === undefined) return [];
         this.drivers.delete(record.driver);
-        return [];
+        return this.#advance({ type: 'owner-gone', owner: `driver/${known.worker}` }, record.at);
+      }
     }
   }
 
@@ -118,7 +122,11 @@ export class HeadState {
     }
     if (event.type === 'node-down') this.nodes.delete(event.node);
     if (by !== undefined) remember(this.killsDone, by);
-    const effects = this.cluster.apply(event, record.at);
+    return this.#advance(event, record.at);
+  }
+
+  #advance(event: ClusterEvent, at: number): ClusterEffect[] {
+    const effects = this.cluster.apply(event, at);
     for (const effect of effects) this.#book(effect);
     return effects;
   }

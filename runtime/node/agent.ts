@@ -34,6 +34,9 @@ import { type OnWorkerChange, Workers, type WorkersEvents, type WorkersFace } fr
 /** Between a polite end and a sure one, on top of the grace that stop() gets. */
 export const HARD_AFTER_MS = 250;
 
+/** Of an incarnation that was to be stopped and does not run here. */
+const NOT_HERE: EndData = { lastStderr: [], constructorFailed: false };
+
 export interface AgentOptions {
   node: NodeId;
   /** What it has for placement, and its labels. */
@@ -286,7 +289,12 @@ export class Agent {
   #stop(message: Extract<FromHead, { t: 'stop' }>): void {
     const { actor, incarnation, graceMs } = message;
     const hosted = this.#hosted.get(actor);
-    if (hosted?.incarnation !== incarnation) return;
+    if (hosted === undefined || hosted.incarnation < incarnation) {
+      // It never came here, or has ended: nobody starts it after this word, so the head need not wait.
+      this.#sayDied(this.#ends.get(`${actor} ${incarnation}`) ?? { t: 'died', actor, incarnation, end: NOT_HERE });
+      return;
+    }
+    if (hosted.incarnation > incarnation) return;
     hosted.worker.send(message);
     this.#hardLater(hosted, graceMs + HARD_AFTER_MS);
   }

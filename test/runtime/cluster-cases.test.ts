@@ -263,9 +263,9 @@ t.test('what an incarnation owns ends with it, down to the last descendant', (t)
 t.test('an agent that comes back is told what it should have, and ends what it should not', (t) => {
   const { apply, cluster } = clusterOf(up('n', { cpus: 8 }));
   const policy = { ...POLICY, maxRestarts: 1 };
-  for (const actor of [1, 2, 3, 4]) apply(spawn(actor, { cpus: 1 }, { policy }));
+  for (const actor of [1, 2, 3, 4, 5]) apply(spawn(actor, { cpus: 1 }, { policy }));
   apply({ type: 'started', actor: 2, incarnation: 1 });
-  apply({ type: 'kill', actor: 4, restart: false });
+  for (const actor of [4, 5]) apply({ type: 'kill', actor, restart: false });
   apply({ type: 'group-create', group: 'g', bundles: [{ resources: { cpus: 1 } }], strategy: 'PACK', lifetime: 'detached' });
   apply({ type: 'prepared', group: 'g', attempt: 1, node: 'n', ok: true });
   const actors = [
@@ -291,11 +291,17 @@ t.test('an agent that comes back is told what it should have, and ends what it s
     { type: 'wait', actor: 2, incarnation: 2, delayMs: 100 },
     { type: 'announce', actor: 3 },
     { type: 'terminate', actor: 4, incarnation: 1, node: 'n', why: 'kill' },
+    { type: 'terminate', actor: 5, incarnation: 1, node: 'n', why: 'kill' },
     { type: 'terminate', actor: 9, incarnation: 2, node: 'n', why: 'stale' },
     { type: 'commit', group: 'g', attempt: 1, node: 'n', bundles: [0] },
     { type: 'release', group: 'g', attempt: 7, node: 'n', bundles: [0] },
     { type: 'release', group: 'old', attempt: 3, node: 'n', bundles: [1] },
   ]);
   t.equal(cluster.actor(3)?.state, 'alive');
+  t.match(
+    cluster.actor(5),
+    { state: 'stopping', node: 'n' },
+    'its start may be on its way: it holds what it has until its agent says that it is not there',
+  );
   t.end();
 });

@@ -262,7 +262,9 @@ export class World {
 
   #lost(node: string, has: readonly { actor: number; incarnation: number }[]): void {
     for (const [actor, at] of this.running) {
-      if (at.node === node && !has.some((one) => one.actor === actor && one.incarnation === at.incarnation)) this.running.delete(actor);
+      // The start of what is to stop may still be on its way: only the agent's own word ends it.
+      if (at.node !== node || this.cluster.actor(actor)?.state === 'stopping') continue;
+      if (!has.some((one) => one.actor === actor && one.incarnation === at.incarnation)) this.running.delete(actor);
     }
   }
 

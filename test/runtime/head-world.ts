@@ -105,7 +105,7 @@ export class MadeNode extends Peer {
         return;
       }
       case 'stop':
-        if (this.hosted.get(message.actor)?.incarnation === message.incarnation) this.end(message.actor);
+        this.#stop(message);
         return;
       case 'heard':
         this.ends.delete(`${message.actor} ${message.incarnation}`);
@@ -121,18 +121,23 @@ export class MadeNode extends Peer {
     }
   }
 
+  #stop({ actor, incarnation }: FromHead & { t: 'stop' }): void {
+    const here = this.hosted.get(actor)?.incarnation ?? 0;
+    if (here === incarnation) this.end(actor);
+    else if (here < incarnation) this.#sayDied(actor, incarnation);
+  }
+
   /** The incarnation that runs here ends. `silent`: nobody is there to be told, yet. */
   end(actor: number, silent = false): void {
     const hosted = this.hosted.get(actor);
     if (hosted === undefined) return;
     this.hosted.delete(actor);
-    const died: Died = {
-      t: 'died',
-      actor,
-      incarnation: hosted.incarnation,
-      end: { exitCode: 1, lastStderr: [], constructorFailed: false },
-    };
-    this.ends.set(`${actor} ${hosted.incarnation}`, died);
+    this.#sayDied(actor, hosted.incarnation, silent);
+  }
+
+  #sayDied(actor: number, incarnation: number, silent = false): void {
+    const died: Died = { t: 'died', actor, incarnation, end: { exitCode: 1, lastStderr: [], constructorFailed: false } };
+    this.ends.set(`${actor} ${incarnation}`, died);
     if (!silent) this.say(died);
   }
 }
