@@ -148,7 +148,7 @@ export class Door {
     try {
       await proveToCaller(webSocket, this.#options.token, room, () => {
         socket.off('data', count);
-        pipe = new WebSocketPipe(webSocket, socket);
+        pipe = new WebSocketPipe(webSocket, socket, { room });
       });
       this.#failures.succeeded(from);
     } catch {

@@ -146,7 +146,7 @@ export class Gateway {
   async #dial(host: string, url: string): Promise<Link> {
     const session = nanoid();
     const meet = async (link: Link | undefined): Promise<{ pipe: Pipe; received: number } | 'forgotten'> => {
-      const pipe = await dialDoor(url, 'link', this.#options.token, this.#options.tls);
+      const pipe = await dialDoor(url, 'link', this.#options.token, this.#options.tls, host);
       pipe.send(writeHello({ from: this.host, to: host, session, fresh: link === undefined, received: link?.received ?? 0 }));
       const welcome = await firstMessage(pipe, readWelcome);
       if (welcome.known) return { pipe, received: welcome.received };
@@ -196,6 +196,7 @@ export class Gateway {
   async accept(pipe: Pipe): Promise<void> {
     try {
       const hello = await firstMessage(pipe, readHello);
+      pipe.host = hello.from;
       const known = [...this.#all].find(({ session, host }) => session === hello.session && host === hello.from);
       if (this.#closed || hello.to !== this.host || (known === undefined && !hello.fresh)) {
         pipe.send(writeWelcome({ known: false, received: 0 }));

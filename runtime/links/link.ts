@@ -81,9 +81,8 @@ export class Link {
     const earlier = this.#resumable.pipe;
     this.#resumable.detach();
     earlier?.destroy();
-    clearTimeout(this.#timer);
     clearTimeout(this.#retry);
-    this.#timer = this.#retry = undefined;
+    this.#retry = undefined;
     this.pipes++;
     try {
       this.#resumable.attach(pipe, theirReceived);
@@ -94,7 +93,9 @@ export class Link {
     }
     pipe.open(
       (message) => {
-        if (this.#resumable.pipe === pipe) this.#resumable.onMessage(message);
+        if (this.#resumable.pipe !== pipe) return;
+        this.#resumable.onMessage(message);
+        if (this.#resumable.pipe === pipe) this.#healed();
       },
       (how) => {
         if (this.#resumable.pipe === pipe) this.#broken(how);
@@ -103,13 +104,19 @@ export class Link {
     this.#pump();
   }
 
+  /** Something came through whole: a pipe that damages everything heals nothing. */
+  #healed(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
   #broken(how: PipeEnd): void {
     this.#resumable.detach();
     if (how === 'bye') this.end('the other host has ended it');
     else if (how === 'protocol') this.end('it carried what is no part of the protocol');
     else {
       const leaseMs = this.#options.leaseMs ?? LINK_LEASE_MS;
-      this.#timer = setTimeout(() => this.end(`it broke and did not heal within ${leaseMs} ms`), leaseMs);
+      this.#timer ??= setTimeout(() => this.end(`it broke and did not heal within ${leaseMs} ms`), leaseMs);
       if (this.#options.redial !== undefined) this.#again(0);
     }
   }
@@ -219,9 +226,6 @@ export class Link {
         stream.piece(content);
         this.consumed(stream, content.length);
         return;
-      case record.blockEnd:
-        stream.blockEnd(number(content));
-        return;
       case record.credit:
         stream.credit(number(content));
         return;
@@ -257,7 +261,6 @@ export class Link {
         if (bulk !== undefined) {
           const { raw, done } = bulk.takePiece(packet);
           this.#send(packet, raw, done);
-          bulk.endBlock(this.#urgent);
           // Behind the others that have one.
           this.#ready.delete(bulk);
           if (bulk.hasPiece || bulk.hasBytes) this.#ready.add(bulk);

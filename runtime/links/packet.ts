@@ -1,10 +1,14 @@
 // What travels on a link, in binary messages (little endian):
 //   u32 number (0: only an acknowledgement)   u32 highest number received so far   u32 bytes of the raw message that follows (0: none)
+//   u32 CRC-32 of everything else, the raw message included: what was damaged on the way is never taken for something else
 //   records: u8 kind, 3 bytes 0, u32 stream, u32 bytes, content
 // The raw message, if there is one, is the content of the last record: a piece of a block goes out as it lies in memory.
+import { crc32 } from 'node:zlib';
 import { RuntimeFailure } from '../api/errors.ts';
 
-export const PACKET_HEADER = 12;
+export const PACKET_HEADER = 16;
+/** Where the sum is. */
+const SUM_AT = 12;
 const RECORD_HEADER = 12;
 
 export const record = {
@@ -17,13 +21,29 @@ export const record = {
   /** Descriptor (40 bytes): the content of that block follows in pieces. */
   block: 4,
   piece: 5,
-  /** u32 CRC-32 of the block. */
-  blockEnd: 6,
   /** u32 bytes more that the other side may send. */
-  credit: 7,
-  close: 8,
+  credit: 6,
+  close: 7,
 } as const;
 export type RecordKind = (typeof record)[keyof typeof record];
+
+/** Writes the header; `raw` follows. */
+export function seal(packet: Buffer, number: number, acknowledged: number, raw: Buffer | undefined): void {
+  packet.writeUInt32LE(number, 0);
+  packet.writeUInt32LE(acknowledged, 4);
+  packet.writeUInt32LE(raw?.length ?? 0, 8);
+  packet.writeUInt32LE(sumOf(packet, raw), SUM_AT);
+}
+
+/** Whether it is what was sealed. */
+export function isWhole(packet: Buffer, raw: Buffer | undefined): boolean {
+  return (raw?.length ?? 0) === packet.readUInt32LE(8) && packet.readUInt32LE(SUM_AT) === sumOf(packet, raw);
+}
+
+function sumOf(packet: Buffer, raw: Buffer | undefined): number {
+  const sum = crc32(packet.subarray(PACKET_HEADER), crc32(packet.subarray(0, SUM_AT)));
+  return raw === undefined ? sum : crc32(raw, sum);
+}
 
 /** Builds one packet. */
 export class PacketWriter {
@@ -50,12 +70,6 @@ export class PacketWriter {
     this.#buffer.writeUInt32LE(contentBytes, this.#end + 8);
     if (content !== undefined) this.#buffer.set(content, this.#end + RECORD_HEADER);
     this.#end = needed;
-  }
-
-  addNumber(kind: RecordKind, stream: number, value: number): void {
-    const content = Buffer.allocUnsafe(4);
-    content.writeUInt32LE(value, 0);
-    this.add(kind, stream, content);
   }
 
   /** The packet, its header still to be written; starts the next. */

@@ -1,11 +1,18 @@
-// A channel over a pipe: the control connection between the head and those on other hosts.
+// A channel over a pipe: the control connection between the head and those on other hosts. Each message has a number and a sum (u32 number, u32
+// CRC-32 of the rest and of the number): one that is missing or not what it was ends the connection, and both sides say again what they have.
+import { crc32 } from 'node:zlib';
 import type { Transport } from '../wire/index.ts';
 import { MAX_MESSAGE, type Pipe, type PipeEnd } from './pipe.ts';
+
+const HEADER = 8;
+const MOST = MAX_MESSAGE - HEADER;
 
 export class PipeTransport implements Transport {
   readonly handsOver = false;
   readonly abroad = true;
   readonly #pipe: Pipe;
+  #sent = 0;
+  #received = 0;
   /** How it ended, once it has. */
   end: PipeEnd | undefined;
 
@@ -15,10 +22,24 @@ export class PipeTransport implements Transport {
 
   write(chunks: Buffer[], sent?: () => void): boolean {
     const data = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks);
-    let at = 0;
-    for (; data.length - at > MAX_MESSAGE; at += MAX_MESSAGE) this.#pipe.send(data.subarray(at, at + MAX_MESSAGE));
-    this.#pipe.send(at === 0 ? data : data.subarray(at), sent);
-    return chunks.length > 1 || this.#pipe.buffered === 0;
+    for (let at = 0; at < data.length; at += MOST)
+      this.#pipe.send(this.#sealed(data.subarray(at, at + MOST)), at + MOST < data.length ? undefined : sent);
+    return true;
+  }
+
+  #sealed(part: Buffer): Buffer {
+    const header = Buffer.allocUnsafe(HEADER);
+    header.writeUInt32LE((this.#sent = (this.#sent + 1) >>> 0), 0);
+    header.writeUInt32LE(sumOf(header, part), 4);
+    return Buffer.concat([header, part]);
+  }
+
+  /** Undefined: it is not the next one, or not what it was. */
+  #opened(message: Buffer): Buffer | undefined {
+    if (message.length < HEADER) return undefined;
+    const part = message.subarray(HEADER);
+    this.#received = (this.#received + 1) >>> 0;
+    return message.readUInt32LE(0) === this.#received && message.readUInt32LE(4) === sumOf(message, part) ? part : undefined;
   }
 
   /** The other end has answered what was sent at that performance.now(). */
@@ -27,13 +48,24 @@ export class PipeTransport implements Transport {
   }
 
   open(onData: (chunk: Buffer) => void, onClose: () => void): void {
-    this.#pipe.open(onData, (how) => {
-      this.end = how;
-      onClose();
-    });
+    this.#pipe.open(
+      (message) => {
+        const part = this.#opened(message);
+        if (part === undefined) this.#pipe.destroy('damaged');
+        else onData(part);
+      },
+      (how) => {
+        this.end = how;
+        onClose();
+      },
+    );
   }
 
   close(): void {
     this.#pipe.close();
   }
+}
+
+function sumOf(header: Buffer, part: Buffer): number {
+  return crc32(part, crc32(header.subarray(0, 4)));
 }

@@ -2,6 +2,7 @@
 import type { Duplex } from 'node:stream';
 import type { WebSocket } from 'ws';
 import { RuntimeFailure } from '../api/errors.ts';
+import { Lane, type Place } from './emulation.ts';
 
 /** Larger messages are cut off. Whoever sends more sends several. */
 export const MAX_MESSAGE = 1024 * 1024;
@@ -16,12 +17,16 @@ export const webSocketOptions = {
   maxFragments: 16,
   maxBufferedChunks: 4096,
   skipUTF8Validation: true,
+  autoPong: false,
   // Masks protect old proxies from browsers. Nobody of ours is a browser, and a mask of zeros costs nothing.
   generateMask: (mask: Buffer): void => void mask.fill(0),
 } as const;
 
-/** How a pipe ended: said so, the peer's process went (the end of its stream), reset, silent, or its bytes were wrong. */
-export type PipeEnd = 'bye' | 'end' | 'reset' | 'silent' | 'protocol' | 'here';
+/**
+ * How a pipe ended: said so, the peer's process went (the end of its stream), reset, silent, something was lost or changed on the way, or the
+ * peer said what it must not.
+ */
+export type PipeEnd = 'bye' | 'end' | 'reset' | 'silent' | 'damaged' | 'protocol' | 'here';
 
 export interface Pipe {
   /** The buffer belongs to the pipe until `sent`. */
@@ -29,6 +34,8 @@ export interface Pipe {
   /** Bytes that are not on their way yet. */
   readonly buffered: number;
   readonly closed: boolean;
+  /** The other host, as it names itself, once that is known. */
+  host: string | undefined;
   /** One message only; what follows waits for open(). */
   first(onMessage: (data: Buffer) => void, onClose: () => void): void;
   /** Begins to deliver. */
@@ -42,6 +49,8 @@ export interface Pipe {
 }
 
 const BYE = 1000;
+/** What a ping carries: f64 when it was sent, u32 messages that were sent before it. */
+const PING_BYTES = 12;
 
 export class WebSocketPipe implements Pipe {
   readonly #socket: WebSocket;
@@ -54,24 +63,23 @@ export class WebSocketPipe implements Pipe {
   #heardAt = performance.now();
   #lookedAt = performance.now();
   readonly #timer: NodeJS.Timeout;
+  /** Messages, in each direction. */
+  #sent = 0;
+  #received = 0;
+  readonly #place: Place;
+  readonly #out: Lane;
+  readonly #in: Lane;
 
-  /** `raw`: what carries it. */
-  constructor(socket: WebSocket, raw: Duplex | undefined) {
+  /** `raw`: what carries it. `place`: what it is for, as faults name it. */
+  constructor(socket: WebSocket, raw: Duplex | undefined, place: Place) {
     this.#socket = socket;
-    const heard = (): void => {
-      this.#heardAt = performance.now();
-    };
-    socket.on('message', (data: Buffer, binary: boolean) => {
-      heard();
-      if (!binary) this.destroy('protocol');
-      else if (this.#onMessage !== undefined) this.#deliver(data);
-      else this.#early?.push(data);
-    });
-    socket.on('ping', heard);
-    socket.on('pong', (data: Buffer) => {
-      heard();
-      if (data.length === 8) this.onAnswered?.(data.readDoubleLE(0));
-    });
+    this.#place = place;
+    const sever = (): void => this.destroy('reset');
+    this.#out = new Lane('out', place, sever);
+    this.#in = new Lane('in', place, sever);
+    socket.on('message', (data: Buffer, binary: boolean) => this.#in.pass(data, (whole) => this.#message(whole, binary)));
+    socket.on('ping', (data: Buffer) => this.#in.pass(data, () => this.#pinged(data), true));
+    socket.on('pong', (data: Buffer) => this.#in.pass(data, () => this.#ponged(data), true));
     socket.on('error', (error: Error & { code?: string }) => {
       this.#end ??= error.code?.startsWith('WS_ERR') ? 'protocol' : 'reset';
       socket.terminate();
@@ -89,6 +97,14 @@ export class WebSocketPipe implements Pipe {
     return this.#socket.bufferedAmount;
   }
 
+  get host(): string | undefined {
+    return this.#place.host;
+  }
+
+  set host(host: string | undefined) {
+    if (host !== undefined) this.#place.host = host;
+  }
+
   get closed(): boolean {
     return this.#ended;
   }
@@ -104,14 +120,43 @@ export class WebSocketPipe implements Pipe {
 
   #ping(): void {
     if (this.#ended || this.#socket.readyState !== 1) return;
-    const sentAt = Buffer.allocUnsafe(8);
-    sentAt.writeDoubleLE(performance.now(), 0);
-    this.#socket.ping(sentAt);
+    const data = Buffer.allocUnsafe(PING_BYTES);
+    data.writeDoubleLE(performance.now(), 0);
+    data.writeUInt32LE(this.#sent, 8);
+    this.#out.pass(data, () => this.#socket.ping(data), true);
+  }
+
+  #pinged(data: Buffer): void {
+    if (this.#ended) return;
+    this.#heardAt = performance.now();
+    // What was sent before it has come before it, or will not come.
+    if (data.length !== PING_BYTES) this.destroy('protocol');
+    else if (data.readUInt32LE(8) !== this.#received) this.destroy('damaged');
+    else if (this.#socket.readyState === 1) this.#out.pass(data, () => this.#socket.pong(data), true);
+  }
+
+  #ponged(data: Buffer): void {
+    const now = performance.now();
+    this.#heardAt = now;
+    // A lease counts from this time, so it is one of ours or nothing.
+    if (data.length === PING_BYTES && data.readDoubleLE(0) <= now) this.onAnswered?.(data.readDoubleLE(0));
   }
 
   send(data: Buffer, sent?: () => void): void {
     if (this.#ended || this.#socket.readyState !== 1) return;
-    this.#socket.send(data, { binary: true, compress: false }, sent === undefined ? undefined : () => sent());
+    this.#sent = (this.#sent + 1) >>> 0;
+    this.#out.pass(data, (whole) => {
+      if (this.#socket.readyState !== 1) return;
+      this.#socket.send(whole, { binary: true, compress: false }, sent === undefined ? undefined : () => sent());
+    });
+  }
+
+  #message(data: Buffer, binary: boolean): void {
+    this.#heardAt = performance.now();
+    this.#received = (this.#received + 1) >>> 0;
+    if (!binary) this.destroy('protocol');
+    else if (this.#onMessage !== undefined) this.#deliver(data);
+    else this.#early?.push(data);
   }
 
   first(onMessage: (data: Buffer) => void, onClose: () => void): void {
@@ -167,6 +212,8 @@ export class WebSocketPipe implements Pipe {
     if (this.#ended) return;
     this.#ended = true;
     this.#end ??= how;
+    this.#out.close();
+    this.#in.close();
     clearInterval(this.#timer);
     this.#onClose?.(how);
   }

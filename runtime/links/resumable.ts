@@ -1,7 +1,7 @@
 // One direction-and-back of numbered packets between two hosts that outlives the pipes that carry it: what the other side has not
 // acknowledged is kept and sent again on the next pipe, what comes twice is dropped. Nothing is lost or repeated as long as both ends live.
 import { RuntimeFailure } from '../api/errors.ts';
-import { PACKET_HEADER, wrong } from './packet.ts';
+import { isWhole, PACKET_HEADER, seal, wrong } from './packet.ts';
 import type { Pipe } from './pipe.ts';
 
 /** Acknowledged at the latest after so much, or so long. */
@@ -56,6 +56,7 @@ export class Resumable {
     this.#acknowledged(theirReceived);
     if (theirReceived + 1 < (this.#kept[this.#keptFrom]?.number ?? this.#next)) throw wrong('an acknowledgement that goes back');
     this.#pipe = pipe;
+    this.#acknowledge();
     for (let i = this.#keptFrom; i < this.#kept.length; i++) this.#write(pipe, this.#kept[i]!);
   }
 
@@ -78,9 +79,7 @@ export class Resumable {
   }
 
   #write(pipe: Pipe, { number, packet, raw }: Kept): void {
-    packet.writeUInt32LE(number, 0);
-    packet.writeUInt32LE(this.#received, 4);
-    packet.writeUInt32LE(raw?.length ?? 0, 8);
+    seal(packet, number, this.#received, raw);
     this.#acknowledges();
     if (raw === undefined) pipe.send(packet, this.#onRoom);
     else {
@@ -98,29 +97,32 @@ export class Resumable {
 
   onMessage(message: Buffer): void {
     const half = this.#half;
-    if (half !== undefined) {
-      this.#half = undefined;
-      if (message.length !== half.readUInt32LE(8)) throw wrong('another number of bytes than it announced');
-      this.#packet(half, message);
-      return;
-    }
-    if (message.length < PACKET_HEADER) throw wrong('a packet that is cut short');
-    const number = message.readUInt32LE(0);
-    const acknowledged = message.readUInt32LE(4);
-    if (acknowledged >= this.#next) throw wrong('an acknowledgement of what was never sent');
-    this.#acknowledged(acknowledged);
-    if (number === 0) {
-      if (message.length > PACKET_HEADER || message.readUInt32LE(8) > 0) throw wrong('a packet without a number');
-      return;
-    }
-    if (message.readUInt32LE(8) > 0) this.#half = message;
-    else this.#packet(message, undefined);
+    this.#half = undefined;
+    if (half !== undefined) this.#sealed(half, message);
+    else if (message.length >= PACKET_HEADER && message.readUInt32LE(8) > 0) this.#half = message;
+    else this.#sealed(message, undefined);
   }
 
-  #packet(packet: Buffer, raw: Buffer | undefined): void {
+  #sealed(packet: Buffer, raw: Buffer | undefined): void {
+    if (packet.length < PACKET_HEADER || !isWhole(packet, raw)) {
+      this.#pipe?.destroy('damaged');
+      return;
+    }
+    const acknowledged = packet.readUInt32LE(4);
+    if (acknowledged >= this.#next) throw wrong('an acknowledgement of what was never sent');
+    this.#acknowledged(acknowledged);
     const number = packet.readUInt32LE(0);
+    if (number > 0) this.#numbered(number, packet, raw);
+    else if (packet.length > PACKET_HEADER || raw !== undefined) throw wrong('a packet without a number');
+  }
+
+  #numbered(number: number, packet: Buffer, raw: Buffer | undefined): void {
     if (number <= this.#received) return; // again, after a resumption
-    if (number !== this.#received + 1) throw wrong(`packet ${number} after ${this.#received}`);
+    if (number !== this.#received + 1) {
+      // One was lost on the way, or overtaken: the next pipe begins with it.
+      this.#pipe?.destroy('damaged');
+      return;
+    }
     this.#received = number;
     this.#bytes += packet.length + (raw?.length ?? 0);
     this.#packets++;
@@ -133,7 +135,7 @@ export class Resumable {
     this.#acknowledges();
     if (this.#pipe === undefined) return;
     const packet = Buffer.alloc(PACKET_HEADER);
-    packet.writeUInt32LE(this.#received, 4);
+    seal(packet, 0, this.#received, undefined);
     this.#pipe.send(packet);
   }
 

@@ -1,6 +1,5 @@
 // One channel between two workers, as it travels on a link: bytes and blocks in order, as fast as the other side takes them. What one worker
 // does not read holds up nobody else.
-import { crc32 } from 'node:zlib';
 import { type PacketWriter, record, wrong } from './packet.ts';
 
 /** What one side may send before the other has passed it on. */
@@ -38,7 +37,7 @@ export interface StreamEnd {
   onClose(): void;
 }
 
-type Item = { bytes: Buffer } | { block: OutgoingBlock; at: number; crc: number } | { close: true };
+type Item = { bytes: Buffer } | { block: OutgoingBlock; at: number } | { close: true };
 
 export class Stream {
   readonly id: number;
@@ -54,7 +53,7 @@ export class Stream {
   /** Bytes that the other side may send. */
   #granted = WINDOW;
   #consumed = 0;
-  #incoming: { at: number; bytes: number; crc: number; into: IncomingBlock } | undefined;
+  #incoming: { at: number; bytes: number; into: IncomingBlock } | undefined;
   /** Nothing more is sent. */
   closing = false;
 
@@ -80,7 +79,7 @@ export class Stream {
       block.done();
       return true;
     }
-    this.#queue.push({ block, at: 0, crc: 0 });
+    this.#queue.push({ block, at: 0 });
     this.#waiting += block.bytes;
     this.#wake(this);
     return this.#room();
@@ -139,17 +138,10 @@ export class Stream {
     const raw = block.piece(at, take);
     packet.add(record.piece, this.id, undefined, take);
     head.at += take;
-    head.crc = crc32(raw, head.crc);
     this.#sent(take);
-    return { raw, done: head.at === block.bytes ? () => block.done() : undefined };
-  }
-
-  /** After the packet with its last piece. */
-  endBlock(packet: PacketWriter): void {
-    const head = this.#queue[0];
-    if (head === undefined || !('block' in head) || head.at < head.block.bytes) return;
-    packet.addNumber(record.blockEnd, this.id, head.crc);
-    this.#queue.shift();
+    const last = head.at === block.bytes;
+    if (last) this.#queue.shift();
+    return { raw, done: last ? () => block.done() : undefined };
   }
 
   #sent(bytes: number): void {
@@ -182,7 +174,7 @@ export class Stream {
   block(descriptor: Buffer, bytes: number): void {
     if (this.#incoming !== undefined) throw wrong('a block in the middle of another');
     if (this.end === undefined || bytes === 0) throw wrong('a block where there is no place for it');
-    this.#incoming = { at: 0, bytes, crc: 0, into: this.end.onBlock(new Uint8Array(descriptor), bytes) };
+    this.#incoming = { at: 0, bytes, into: this.end.onBlock(new Uint8Array(descriptor), bytes) };
   }
 
   /** Answers how much of what came may be sent again. */
@@ -192,13 +184,7 @@ export class Stream {
     this.#takes(raw.length);
     incoming.into.write(incoming.at, raw);
     incoming.at += raw.length;
-    incoming.crc = crc32(raw, incoming.crc);
-  }
-
-  blockEnd(crc: number): void {
-    const incoming = this.#incoming;
-    if (incoming === undefined || incoming.at < incoming.bytes) throw wrong('the end of a block too early');
-    if (incoming.crc !== crc) throw wrong('a block that is not what it was');
+    if (incoming.at < incoming.bytes) return;
     this.#incoming = undefined;
     incoming.into.done();
   }

@@ -34,11 +34,11 @@ export function startHeartbeat(order: HeartbeatOrder): void {
   let connecting = false;
   let tick = Atomics.load(ticks, 0);
   let tickedAt = performance.now();
+  const links = 'url' in head ? import('../links/index.ts') : undefined;
+  links?.then(({ followEmulations }) => followEmulations());
   const reach = async (): Promise<void> => {
     const transport =
-      'folder' in head
-        ? await connect(head.folder, token, 0, HEAD)
-        : await (await import('../links/index.ts')).connectHead(head.url, token, head.tls);
+      'folder' in head ? await connect(head.folder, token, 0, HEAD) : await (await links!).connectHead(head.url, token, head.tls);
     if (lease !== undefined && 'onAnswered' in transport) transport.onAnswered((sentAt) => lease.renew(sentAt));
     const own = new Channel(HEAD, transport, {
       onMessage: () => {},

@@ -6,6 +6,7 @@ import type { IncomingBlock, OutgoingBlock, Stream, StreamEnd } from '../../runt
 export class MemoryPipe implements Pipe {
   other!: MemoryPipe;
   closed = false;
+  host = undefined;
   onAnswered = undefined;
   buffered = 0;
   /** What the other end gets instead of each message. */
@@ -113,8 +114,16 @@ export interface Ends {
   ended: string[];
 }
 
-/** `mayMeet`: whether a new pipe comes about. */
-export function linkEnds(options: { leaseMs?: number; mayMeet?: () => boolean; random?: () => number } = {}): Ends {
+interface EndsOptions {
+  leaseMs?: number;
+  /** Whether a new pipe comes about. */
+  mayMeet?: () => boolean;
+  random?: () => number;
+  /** Of every pipe, in both directions. */
+  change?: (data: Buffer) => Buffer[];
+}
+
+export function linkEnds(options: EndsOptions = {}): Ends {
   const { leaseMs = 5000, mayMeet = () => true, random = () => 0 } = options;
   const arrived: Sink[] = [];
   const ended: string[] = [];
@@ -132,6 +141,7 @@ export function linkEnds(options: { leaseMs?: number; mayMeet?: () => boolean; r
   const meet = (dialer: Link | undefined): { pipe: MemoryPipe; received: number } => {
     const [a, b] = pipePair();
     pipe = a;
+    if (options.change !== undefined) a.change = b.change = options.change;
     const received = acceptor.received;
     acceptor.adopt(b, dialer?.received ?? 0);
     return { pipe: a, received };
