@@ -1,6 +1,7 @@
 // The public face of the actor runtime: actors in processes, threads or shared workers, direct typed calls between them, supervision.
 export * from './api/index.ts';
 export * from './collective.ts';
+export { type Demand, type NodeKind, nodesWanted } from './control/demand.ts';
 export type { Cluster, ClusterEffect, ClusterEvent, Spawn as SpawnEvent } from './control/index.ts';
 export { type ReplicaOptions, type ReplicaStatus, SegmentReplica, SegmentSource, type VersionName } from './replication/index.ts';
 

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { joinHead } from '../runtime/index.ts';
 import { defaultFolder } from './head.ts';
-import { type HostFlags, hostOptions, withHostOptions } from './host-options.ts';
+import { type HostFlags, hostOptions, onEndWanted, withHostOptions } from './host-options.ts';
 
 interface Flags extends HostFlags {
   tokenFile?: string;
@@ -14,6 +14,7 @@ interface Flags extends HostFlags {
   memory?: number;
   resource: Record<string, string>;
   label: Record<string, string>;
+  program: string[];
   sharedWorkers?: number;
   objectStoreMemory?: number;
   spillFolder?: string;
@@ -49,6 +50,12 @@ export function agentCommand(): Command {
     .option('--memory <bytes>', 'memory for placement; default what is free', amount)
     .option('--resource <name=amount>', 'another amount that this node has (repeatable)', pair, {})
     .option('--label <name=value>', 'a label of this node (repeatable)', pair, {})
+    .option(
+      '--program <folder>',
+      'package whose actors run here, if it is elsewhere on the host of the driver (repeatable)',
+      (folder, all: string[]) => [...all, folder],
+      [],
+    )
     .option('--shared-workers <n>', "processes for actors with isolation 'shared'", amount)
     .option('--object-store-memory <bytes>', 'shared memory for large values; default 30 % of the machine', amount)
     .option('--spill-folder <path>', 'where values go that memory has no room for; default a folder of its own in that of the head')
@@ -61,6 +68,7 @@ export function agentCommand(): Command {
       const agent = await joinHead({
         address,
         labels: o.label,
+        programs: o.program,
         resources,
         timeline: o.timeline === true,
         ...hostOptions(o),
@@ -75,17 +83,16 @@ export function agentCommand(): Command {
       });
       process.stdout.write(o.json ? `${JSON.stringify({ node: agent.node, pid: process.pid })}\n` : `node ${agent.node} of ${address}\n`);
       let draining = false;
-      for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-        process.on(signal, () => {
-          if (draining) process.exit(130); // its workers die with it
-          draining = true;
-          process.stderr.write('draining (again: at once)\n');
-          void agent.drain({ timeoutMs: o.drainMs });
-        });
-      }
+      onEndWanted(o, (by) => {
+        if (draining) process.exit(130); // its workers die with it
+        draining = true;
+        if (by === 'signal') process.stderr.write('draining (again: at once)\n');
+        void agent.drain({ timeoutMs: o.drainMs });
+      });
       const why = await agent.ended;
       if (why === 'head lost') process.stderr.write(`sinkflex: the head of ${address} did not come back\n`);
       process.exitCode = why === 'head lost' ? 1 : 0;
+      if (o.attended) process.stdin.destroy();
     });
   return withHostOptions(command, 'where workers of other hosts find those of this one; default a free port if the head is on loopback');
 }

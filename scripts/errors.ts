@@ -10,6 +10,8 @@ export const commandErrorCodes = {
   SINKFLEX_DATA_UNREACHABLE:
     'Check the network, or name another source (--from); a folder that has the data needs no fetching (TAU2_DATA).',
   SINKFLEX_DATA_ABSENT: 'Name a run that has trained or validated (trainer.max_trajectories_per_step above 0).',
+  SINKFLEX_LAUNCH:
+    'A head or an agent of the run did not come up, or was lost: what it said stands above; `sinkflex launch --dry-run` shows what is started where.',
   SINKFLEX_STUDY: 'One run of the study failed: its own message stands above; run that seed alone with launch.',
   SINKFLEX_BENCH_PEER: 'The rival could not be run: check the Python of SINKFLEX_PEERS, or leave --peers out.',
   SINKFLEX_BENCH_FAILED: 'A measurement in a process of its own ended before it answered: its last words stand in the message.',

@@ -3,7 +3,7 @@ import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { startHead } from '../runtime/index.ts';
-import { type HostFlags, hostOptions, withHostOptions } from './host-options.ts';
+import { type HostFlags, hostOptions, onEndWanted, withHostOptions } from './host-options.ts';
 
 /** The cluster of this user on this host, unless another folder is named. */
 export const defaultFolder = (): string => join(tmpdir(), `sinkflex-cluster-${userInfo().uid}`);
@@ -37,17 +37,16 @@ export function headCommand(): Command {
           : `head of ${head.folder}${found}\n  nodes join with    sinkflex agent --join ${head.folder}\n  drivers call       init({ address: '${head.folder}' })\n${elsewhere(head)}`,
       );
       await new Promise<void>((resolve) => {
-        for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-          let again = false;
-          process.on(signal, () => {
-            if (again) process.exit(130);
-            again = true;
-            resolve();
-          });
-        }
+        let again = false;
+        onEndWanted(o, () => {
+          if (again) process.exit(130);
+          again = true;
+          resolve();
+        });
       });
       await head.close();
       process.exitCode = 0;
+      if (o.attended) process.stdin.destroy();
     });
   return withHostOptions(command, 'where other hosts join; default: this host alone');
 }

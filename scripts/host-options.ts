@@ -1,7 +1,8 @@
-// The options of commands that take part in a cluster of several hosts.
+// What commands that take part in a cluster of several hosts have in common: their options, and how they are told to end.
 import type { Command } from 'commander';
 
 export interface HostFlags {
+  attended?: boolean;
   listen?: string;
   name: string[];
   tlsCert?: string;
@@ -11,6 +12,7 @@ export interface HostFlags {
 
 export function withHostOptions(command: Command, whatListens: string): Command {
   return command
+    .option('--attended', 'end in order when standard input ends, as on SIGTERM: for programs that start this one')
     .option('--listen <host:port>', whatListens)
     .option(
       '--name <host>',
@@ -29,4 +31,10 @@ export function hostOptions({ listen, name, tlsCert, tlsKey, tlsCa }: HostFlags)
       (entry): entry is [string, string | string[]] => entry[1] !== undefined,
     ),
   );
+}
+
+/** Calls back at each wish that the process should end: a signal, or for `attended` ones the end of standard input. */
+export function onEndWanted({ attended }: HostFlags, wanted: (by: 'signal' | 'input') => void): void {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => wanted('signal'));
+  if (attended === true) process.stdin.once('close', () => wanted('input')).resume();
 }

@@ -2,8 +2,9 @@
 import { relative } from 'node:path';
 import { Command, Option } from 'commander';
 import { stringify } from 'yaml';
-import { checkOutput, isHubName, memoryRows, planPlacement, predictMemory, sizeText, type TrainingConfig, train } from '../actors/index.ts';
+import { checkOutput, isHubName, memoryRows, predictMemory, sizeText, type TrainingConfig, train } from '../actors/index.ts';
 import { isSinkflexError, os } from '../kernels/index.ts';
+import { homeAgent, launcherOf, type PlannedAgent, planRun, type RunningCluster, startCluster } from './cluster/index.ts';
 import { Display } from './display.ts';
 import { hubModel } from './model-folder.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
@@ -59,15 +60,26 @@ export function launchCommand(): Command {
 export async function launch(words: readonly string[], o: LaunchOptions): Promise<void> {
   const { preset, config } = await composeLaunch(words, o);
   if (o.dryRun) {
-    process.stdout.write(dryRun(config, preset));
+    process.stdout.write(await dryRun(config, preset));
     return;
   }
   const stop = stopSignal();
   const display = new Display();
+  let cluster: RunningCluster | undefined;
   try {
     const name = config.model.path === null ? '' : relative(process.cwd(), config.model.path);
     if (isHubName(name)) config.model.path = await hubModel(name, stop.signal);
-    const result = await train(config, { preset, onProgress: display.listen, signal: stop.signal });
+    const ending = new AbortController();
+    if (config.cluster.launcher !== null) {
+      cluster = await startCluster(config.cluster, stop.signal, (text) => process.stderr.write(`${text}\n`));
+      Object.assign(config.cluster, cluster.settings);
+      void cluster.lost.then((why) => {
+        process.stderr.write(`${why}\n`);
+        ending.abort();
+      });
+    }
+    const signal = AbortSignal.any([stop.signal, ending.signal]);
+    const result = await train(config, { preset, onProgress: display.listen, signal });
     display.close();
     // The run is whole without its picture.
     await writeReport(result.folder).catch((error: Error) =>
@@ -76,6 +88,7 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
     process.stdout.write(o.json ? `${resultLine(result)}\n` : finalTable(result));
   } finally {
     display.close();
+    await cluster?.close();
     stop.dispose();
   }
 }
@@ -102,11 +115,31 @@ export async function composeLaunch(
   });
 }
 
-function dryRun(config: TrainingConfig, preset: string): string {
+async function dryRun(config: TrainingConfig, preset: string): Promise<string> {
   if (config.output !== null && config.resume === null) checkOutput(config.output);
-  const rows = planPlacement(config).map((a) => [a.name, a.kind, a.isolation, String(a.threads)]);
-  const placement = table([['actor', 'kind', 'isolation', 'threads'], ...rows], { header: true, indent: '# ' });
-  return `# Settings (preset ${preset}); nothing was started\n${stringify(config)}\n# Placement\n${placement}\n\n# Memory\n${memoryPlan(config)}\n`;
+  const agents = plannedAgents(config);
+  const parts = [`# Settings (preset ${preset}); nothing was started\n${stringify(config)}`];
+  if (agents.length > 0) {
+    const rows = agents.map(({ node, where, resources: { cpus, gpus } }) => [
+      node,
+      where,
+      String(cpus ?? 'its own'),
+      String(gpus ?? 'its own'),
+    ]);
+    parts.push(
+      `# Agents (${config.cluster.launcher})\n${table([['node', 'where', 'cpus', 'gpus'], ...rows], { header: true, indent: '# ' })}\n`,
+    );
+  }
+  const rows = (await planRun(config, agents)).map((a) => [a.name, a.kind, a.isolation, String(a.threads), a.node ?? 'waits', a.why]);
+  const placement = table([['actor', 'kind', 'isolation', 'threads', 'node', 'why'], ...rows], { header: true, indent: '# ' });
+  return `${parts.join('\n')}\n# Placement\n${placement}\n\n# Memory\n${memoryPlan(config)}\n`;
+}
+
+/** None: everything runs below this process. */
+function plannedAgents({ cluster }: TrainingConfig): PlannedAgent[] {
+  if (cluster.launcher === null) return [];
+  const launcher = launcherOf(cluster);
+  return [homeAgent(launcher) ?? [], launcher.plan()].flat();
 }
 
 /** What the run would take by category, beside what there is. */

@@ -8,6 +8,7 @@ import { ReferenceActor } from '../reference/index.ts';
 import { type DialogueOptions, RolloutActor } from '../rollout/index.ts';
 import { TrainerActor } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
+import { type ClusterNode, dealOut } from './deal.ts';
 import type { Hosts } from './hosts.ts';
 import { type Placement, place } from './placement.ts';
 import type { RolloutWorker } from './pool.ts';
@@ -43,7 +44,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, hosts: Ho
       args: [{ environment: config.env.name, options, latency: config.env.latency, reward: config.reward }],
       maxConcurrency: 1 << 20,
       imports,
-      ...hosts.away(i),
+      ...hosts.deal.away(i),
       ...restarts,
     }),
   );
@@ -80,7 +81,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, hosts: Ho
       ],
       maxConcurrency: 1 << 20,
       imports,
-      ...hosts.away(i),
+      ...hosts.deal.away(i),
       ...restarts,
     }),
   );
@@ -90,7 +91,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, hosts: Ho
     threads: placement.trainerThreads,
     args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config), fenced: true }],
     imports,
-    ...hosts.home,
+    ...hosts.deal.home,
     ...restarts,
   });
   return { placement, environments, rollouts, trainer, hosts };
@@ -109,7 +110,7 @@ export function spawnReference(
   return spawn(ReferenceActor, {
     name: 'reference',
     threads: threads,
-    ...hosts.home,
+    ...hosts.deal.home,
     args: [
       {
         folder,
@@ -156,20 +157,31 @@ export interface PlannedActor {
   kind: string;
   isolation: string;
   threads: number;
+  /** What it asks of its node, and a clause that says why. */
+  labels?: Record<string, string>;
+  strategy?: { node: string; soft: boolean };
+  why: string;
 }
 
-/** What a run with these settings would start; starts nothing. */
-export function planPlacement(config: TrainingConfig, cores = availableParallelism()): PlannedActor[] {
-  const p = place(config, cores);
+/** What a run with these settings would start; starts nothing. `over`: the nodes of its cluster, and which of their hosts is this one. */
+export function planPlacement(config: TrainingConfig, over?: { home: string; nodes: readonly ClusterNode[] }): PlannedActor[] {
+  const p = place(config, availableParallelism());
+  const deal = over === undefined ? undefined : dealOut(over.home, over.nodes);
   const many = (n: number, name: string, kind: string, threads: number): PlannedActor[] =>
-    Array.from({ length: n }, (_, i) => ({ name: `${name}-${i}`, kind, isolation: 'process', threads }));
+    Array.from({ length: n }, (_, i) => {
+      const away = deal?.away(i) ?? {};
+      const why = away.strategy === undefined ? 'wherever there is room' : `${i + 1} of ${n}, dealt out over the nodes of other hosts`;
+      return { name: `${name}-${i}`, kind, isolation: 'process', threads, ...away, why };
+    });
+  const home = (name: string, kind: string, threads: number): PlannedActor => {
+    const why = over === undefined ? 'wherever there is room' : 'on the host of the weights';
+    return { name, kind, isolation: 'process', threads, ...deal?.home, why };
+  };
   return [
-    { name: 'driver', kind: 'driver', isolation: 'this process', threads: 1 },
+    { name: 'driver', kind: 'driver', isolation: 'this process', threads: 1, why: 'it holds the weights' },
     ...many(p.environmentActors, 'environment', 'EnvironmentActor', 1),
     ...many(p.rolloutActors, 'rollout', 'RolloutActor', p.rolloutThreads),
-    { name: 'trainer', kind: 'TrainerActor', isolation: 'process', threads: p.trainerThreads },
-    ...(p.referenceThreads === undefined
-      ? []
-      : [{ name: 'reference', kind: 'ReferenceActor', isolation: 'process', threads: p.referenceThreads }]),
+    home('trainer', 'TrainerActor', p.trainerThreads),
+    ...(p.referenceThreads === undefined ? [] : [home('reference', 'ReferenceActor', p.referenceThreads)]),
   ];
 }

@@ -7,6 +7,7 @@ import { RewardComponentSettings } from '../reward/index.ts';
 import { samplerNames } from '../tasks/index.ts';
 import { rejections } from '../trainer/index.ts';
 import { actorSettings } from './config-actor.ts';
+import { clusterSettings } from './config-cluster.ts';
 import { count, fraction, key, learningRate, positive, section } from './config-key.ts';
 
 /** Episodes of one training step, all of which are held in memory. */
@@ -43,19 +44,7 @@ export const TrainingConfig = z.strictObject({
   ),
   output: key(z.string().min(1).nullable(), null, 'path', 'run folder; null makes runs/<utc>-<preset>'),
   resume: key(z.string().min(1).nullable(), null, 'path', 'run folder to continue from its last checkpoint, or one checkpoint folder'),
-  cluster: section({
-    address: key(
-      z.string().min(1).nullable(),
-      null,
-      '',
-      'folder (or URL) of a running head: rollouts and environments run on the other hosts of its cluster; null keeps all in this process and its children',
-    ),
-    token_file: key(z.string().min(1).nullable(), null, 'path', 'token of a cluster on another host; null takes SINKFLEX_TOKEN_FILE'),
-    listen: key(z.string().min(1).nullable(), null, 'host:port', 'where other hosts find the workers of this one'),
-    tls_ca: key(z.string().min(1).nullable(), null, 'path', 'who may have signed the certificates of other hosts'),
-    tls_cert: key(z.string().min(1).nullable(), null, 'path', 'certificate of this host'),
-    tls_key: key(z.string().min(1).nullable(), null, 'path', 'key of that certificate'),
-  }),
+  cluster: clusterSettings,
   env: section({
     name: key(z.string().min(1), 'desk', '', 'environment, by its registered name'),
     module: key(

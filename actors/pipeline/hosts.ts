@@ -21,6 +21,7 @@ import {
 import { ActorsError } from '../errors.ts';
 import type { ReplicatedStore } from '../rollout/index.ts';
 import type { TrainingConfig } from './config.ts';
+import { type Deal, dealOut } from './deal.ts';
 
 /** A rollout begins when its host has the newest weights; a host that lags for longer is in trouble. */
 const CAUGHT_UP_MS = 60_000;
@@ -56,25 +57,22 @@ const living = () => listActors().filter(({ state }) => state !== 'dead');
 export class Hosts {
   readonly #store: WeightStore;
   readonly #copies: Copy[];
-  /** Nodes for rollouts and environments, in turn; none: wherever there is room. */
-  readonly #nodes: string[];
   readonly #home: string;
   /** Of a cluster. */
   readonly #hostOfNode: ReadonlyMap<string, string>;
   #unwatch: (() => void) | undefined;
 
-  private constructor(store: WeightStore, home: string, hostOfNode: ReadonlyMap<string, string>, nodes: string[], copies: Copy[]) {
+  private constructor(store: WeightStore, home: string, hostOfNode: ReadonlyMap<string, string>, copies: Copy[]) {
     this.#hostOfNode = hostOfNode;
     this.#store = store;
     this.#home = home;
-    this.#nodes = nodes;
     this.#copies = copies;
   }
 
   /** After init(). On one host there is nothing to do. */
   static async open(config: TrainingConfig, store: WeightStore): Promise<Hosts> {
     const home = currentHost();
-    if (config.cluster.address === null) return new Hosts(store, home, new Map(), [], []);
+    if (config.cluster.address === null) return new Hosts(store, home, new Map(), []);
     const nodes = await listNodes();
     const hostOf = (labels: Readonly<Record<string, string>>): string => labels[HOST_LABEL] ?? '';
     if (!nodes.some(({ labels }) => hostOf(labels) === home))
@@ -84,7 +82,7 @@ export class Hosts {
       );
     const others = nodes.filter(({ labels }) => hostOf(labels) !== home);
     const hostOfNode = new Map(nodes.map(({ node, labels }) => [node, hostOf(labels)]));
-    if (others.length === 0) return new Hosts(store, home, hostOfNode, [], []);
+    if (others.length === 0) return new Hosts(store, home, hostOfNode, []);
     const here = { labels: { [HOST_LABEL]: home } };
     const source = (address: SegmentAddress, name: string) =>
       spawn(SegmentSource, { name, args: [address], maxConcurrency: 1 << 10, ...here, ...restarts });
@@ -107,28 +105,19 @@ export class Hosts {
     await Promise.all(
       copies.flatMap(({ replica, base: below }) => [replica, below ?? replica]).map((h) => ready(h, { timeoutMs: REPLICA_READY_MS })),
     );
-    return new Hosts(
-      store,
-      home,
-      hostOfNode,
-      others.map(({ node }) => node),
-      copies,
-    );
+    return new Hosts(store, home, hostOfNode, copies);
   }
 
   get several(): boolean {
     return this.#copies.length > 0;
   }
 
-  /** Where the trainer and the reference are: beside the weights. */
-  get home(): { labels?: Record<string, string> } {
-    return this.#hostOfNode.size > 0 ? { labels: { [HOST_LABEL]: this.#home } } : {};
-  }
-
-  /** Where the i-th of the rollouts or of the environments is, as long as that node is there. */
-  away(i: number): { strategy?: { node: string; soft: boolean } } {
-    const node = this.#nodes[i % Math.max(1, this.#nodes.length)];
-    return node === undefined ? {} : { strategy: { node, soft: true } };
+  /** Who goes where, as long as that node is there. */
+  get deal(): Deal {
+    return dealOut(
+      this.#home,
+      [...this.#hostOfNode].map(([node, host]) => ({ node, host })),
+    );
   }
 
   /** What a rollout opens, wherever it is started. */

@@ -4,7 +4,7 @@ import { Ref } from '../objects/index.ts';
 import { encodeAlone } from '../wire/index.ts';
 import { type ActorClient, actorScope, collectRefs, session } from '../worker/index.ts';
 import { checkTimeout } from './check.ts';
-import { definitionOf } from './definition.ts';
+import { definitionOf, rootsOf } from './definition.ts';
 import { RuntimeFailure } from './errors.ts';
 import { Handle, handleOf, makeHandle } from './handle.ts';
 import { checkCall, checkKill, checkSpawn } from './options.ts';
@@ -68,6 +68,7 @@ export function spawn<C extends ActorClass>(
     kind,
     definition: id,
     module,
+    roots: rootsOf([module, ...checked.imports]),
     exportName: kind,
     methods: [...methods],
     streams: [...streams],

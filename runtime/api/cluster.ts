@@ -35,6 +35,7 @@ const AGENT: Known<AgentOptions> = {
   tlsCa: true,
   node: true,
   labels: true,
+  programs: true,
   sharedWorkers: true,
   channels: true,
   objectStoreMemory: true,
@@ -70,6 +71,8 @@ export interface AgentOptions extends ResourceOptions {
   /** Name of the node, for `strategy: { node }`; default the host's name and something unique. */
   node?: string;
   labels?: Record<string, string>;
+  /** Folders of packages whose actors run here, where the driver's host has them under another path. This package is found by itself. */
+  programs?: readonly string[];
   /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
   sharedWorkers?: number;
   /** Of its workers: how long channels stay open without use. */
@@ -135,7 +138,7 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
  */
 export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
   checkKnown('joinHead', options, AGENT);
-  const { address, node, labels, sharedWorkers, names, timeline = false, onOutput = toStderr } = options;
+  const { address, node, labels, programs, sharedWorkers, names, timeline = false, onOutput = toStderr } = options;
   if (typeof address !== 'string' || address === '') bad('address', address, 'the folder of a head, or its URL');
   const store = checkStore(options);
   const { joinHead: join } = await import('../node/index.ts');
@@ -149,6 +152,7 @@ export async function joinHead(options: AgentOptions): Promise<RunningAgent> {
     ...(names === undefined ? {} : { names }),
     ...(node === undefined ? {} : { node }),
     ...(labels === undefined ? {} : { labels }),
+    ...(programs === undefined ? {} : { programs: programs.map((folder) => resolve(folder)) }),
     ...(options.channels === undefined ? {} : { channels: checkChannels(options.channels) }),
     ...(sharedWorkers === undefined ? {} : { sharedWorkers: count('sharedWorkers', sharedWorkers, 1, 1) }),
   });

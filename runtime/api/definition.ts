@@ -2,7 +2,7 @@
 // workers load it from the program's own modules.
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { checkKnown } from './check.ts';
 import { RuntimeFailure } from './errors.ts';
 import type { ActorClass, ActorDefinition, ActorOptions } from './types.ts';
@@ -20,7 +20,23 @@ export interface Definition extends ActorDefinition<ActorClass> {
 const reserved = new Set(['constructor', 'start', 'stop', 'drain', 'checkpoint', 'restore']);
 const forbidden = new Set(['then', 'toJSON']);
 
-function packageOf(file: string): { folder: string; name: string } {
+interface Package {
+  folder: string;
+  name: string;
+}
+
+const packages = new Map<string, Package>();
+
+/** The package that a file is of. */
+export function packageOf(file: string): Package {
+  const known = packages.get(dirname(file));
+  if (known !== undefined) return known;
+  const found = findPackage(file);
+  packages.set(dirname(file), found);
+  return found;
+}
+
+function findPackage(file: string): Package {
   for (let folder = dirname(file); ; folder = dirname(folder)) {
     const path = join(folder, 'package.json');
     if (existsSync(path)) {
@@ -34,19 +50,19 @@ function packageOf(file: string): { folder: string; name: string } {
 export const GeneratorFunction = function* () {}.constructor as FunctionConstructor;
 export const AsyncGeneratorFunction = async function* () {}.constructor as FunctionConstructor;
 
-const packages = new Map<string, { folder: string; name: string }>();
-
 /** `<package>/<module without extension>#<export>`; the same from the sources and from a build folder. */
 export function idOf(module: string, exportName: string): string {
   if (!module.startsWith('file:')) return `${module}#${exportName}`;
   const file = fileURLToPath(module);
-  let found = packages.get(dirname(file));
-  if (found === undefined) {
-    found = packageOf(file);
-    packages.set(dirname(file), found);
-  }
+  const found = packageOf(file);
   const path = relative(found.folder, file).split(sep).join('/');
   return `${found.name}/${path.replace(/^dist\//, '').replace(/\.[cm]?[jt]s$/, '')}#${exportName}`;
+}
+
+/** Package -> URL of its folder, of the packages that these modules are of. */
+export function rootsOf(modules: readonly string[]): Record<string, string> {
+  const files = modules.filter((url) => url.startsWith('file:')).map((url) => packageOf(fileURLToPath(url)));
+  return Object.fromEntries(files.map(({ name, folder }) => [name, pathToFileURL(folder).href]));
 }
 
 const registered = new Map<string, { id: string; module: string; exportName: string }>();

@@ -86,7 +86,7 @@ export {
   summary,
   timeline,
 } from './observe.ts';
-export { drainNode, explain, listNodes, type PlacementGroup, placementGroup } from './placement.ts';
+export { drainNode, explain, listNodes, type PlacementGroup, pendingDemand, placementGroup } from './placement.ts';
 export { init, shutdown } from './run.ts';
 export { type StackSample, stack, stackText } from './stack.ts';
 export type {

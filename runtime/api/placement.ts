@@ -1,6 +1,6 @@
 // Where things are placed: placement groups, nodes, and why something waits.
 import { randomBytes } from 'node:crypto';
-import type { Bundle, Explanation, NodeView, Strategy } from '../control/index.ts';
+import type { Bundle, Demand, Explanation, NodeView, Strategy } from '../control/index.ts';
 import { session } from '../worker/index.ts';
 import { checkTimeout } from './check.ts';
 import { RuntimeFailure } from './errors.ts';
@@ -96,6 +96,16 @@ export async function explain(subject: AnyHandle | { readonly id: string }): Pro
 /** The nodes that actors can be placed on, with what they have and what is free. */
 export async function listNodes(): Promise<NodeView[]> {
   return (await session().ask({ q: 'nodes' })) as NodeView[];
+}
+
+/**
+ * What waits for room: requests of actors, tasks and bundles, alike ones counted together. `nodesWanted()` makes a number of nodes of it.
+ *
+ * @example
+ * const more = nodesWanted(await pendingDemand(), { resources: { cpus: 8, gpus: 1 } }, 10);
+ */
+export async function pendingDemand(): Promise<Demand[]> {
+  return (await session().ask({ q: 'demand' })) as Demand[];
 }
 
 /**

@@ -24,6 +24,7 @@ import type {
   OwnerGone,
   OwnerId,
 } from './cluster-types.ts';
+import { type Demand, demandOf } from './demand.ts';
 import { explain } from './explain.ts';
 import {
   bundleIdle,
@@ -81,6 +82,11 @@ export class Cluster implements ClusterFace {
 
   outstanding(node?: NodeId): ClusterEffect[] {
     return outstanding(this.#state, node);
+  }
+
+  /** What waits for room. */
+  demand(): Demand[] {
+    return demandOf(this.#state);
   }
 
   explain(id: { actor: ActorId } | { group: GroupId } | { lease: LeaseId }): Explanation | undefined {

@@ -4,6 +4,7 @@ export { type ActorEffect, type ActorEvent, advance, born, type Life, type Resta
 export { type Clock, deadline, systemClock } from './clock.ts';
 export { Cluster } from './cluster.ts';
 export * from './cluster-types.ts';
+export { type Demand, type NodeKind, nodesWanted } from './demand.ts';
 export type { Died, EndData, FromHead, HeadLink, Hosted, HostInfo, Join, PeerLink, ToHead, ToWorkers } from './head-messages.ts';
 export { LIVENESS, Liveness, type LivenessTimes } from './liveness.ts';
 export type {

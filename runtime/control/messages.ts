@@ -31,6 +31,8 @@ export interface ActorSpec {
   definition: string;
   /** URL and export that the definition named; from this program's own modules, never from a peer. */
   module: string;
+  /** Package -> URL of its folder, of the modules of this spec: on another host the package may be elsewhere. */
+  roots?: Record<string, string>;
   exportName: string;
   methods: string[];
   /** Those of them that are generators: their calls answer with streams. */
@@ -137,6 +139,7 @@ export type Ask =
   | { q: 'find'; name: string }
   | { q: 'explain'; id: { actor: number } | { group: GroupId } }
   | { q: 'nodes' }
+  | { q: 'demand' }
   | { q: 'groups' }
   | { q: 'drain'; node: NodeId; graceMs: number }
   | {

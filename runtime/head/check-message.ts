@@ -43,6 +43,7 @@ const spec = fields({
   kind: text,
   definition: text,
   module: text,
+  roots: optional(record(text)),
   exportName: text,
   methods: list(text),
   streams: list(text),
@@ -87,6 +88,7 @@ const asks: Record<Ask['q'], Shape> = {
   find: fields({ name: text }),
   explain: fields({ id: either(fields({ actor: whole }), fields({ group: text })) }),
   nodes: anything,
+  demand: anything,
   groups: anything,
   drain: fields({ node: text, graceMs: amount }),
   'group-create': fields({

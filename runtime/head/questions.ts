@@ -52,6 +52,8 @@ export class Questions {
       }
       case 'nodes':
         return [...cluster.nodes()];
+      case 'demand':
+        return cluster.demand();
       case 'groups':
         return [...cluster.groups()];
       case 'drain':

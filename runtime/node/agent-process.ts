@@ -15,6 +15,7 @@ import { nodeCapacity } from './capacity.ts';
 import { openPlace, type PlaceOptions } from './cluster-place.ts';
 import { HeadConnection } from './head-connection.ts';
 import { LeaseCell } from './lease-cell.ts';
+import { programsOf, relocate } from './relocate.ts';
 import { RouteAsker } from './route-asker.ts';
 
 /** A head that is away for longer will not come back: the node ends. */
@@ -27,6 +28,8 @@ export interface JoinOptions extends PlaceOptions {
   /** What it has for placement; default what the machine has. */
   total?: Record<string, number>;
   labels?: Record<string, string>;
+  /** Folders of packages whose actors run here, where the driver's host has them elsewhere. This package is found by itself. */
+  programs?: readonly string[];
   sharedWorkers?: number;
   maxInFlightBytes?: number;
   channels?: ChannelBirth;
@@ -87,9 +90,11 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     connect: () => place.connect(),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     onUp: () => agent.join(),
-    onMessage: (message: FromHead) => agent.onHead(message),
+    onMessage: (message: FromHead) =>
+      agent.onHead(programs !== undefined && message.t === 'start' ? { ...message, spec: relocate(message.spec, programs) } : message),
     onLost: () => void close('head lost'),
   });
+  const programs = isClusterUrl(options.address) ? programsOf(options.programs ?? []) : undefined;
   const asker = new RouteAsker((message, from) => agent.receive(message, from));
   const way = place.way(store.birth, (worker, host, url) => asker.route(worker, host, url));
   // The head cannot reach what runs on another host: that ends by itself before it is placed elsewhere.

@@ -18,6 +18,7 @@ const answers: Record<string, Answer> = {
   workers: (run, options) => run.listWorkers(options),
   nodes: (run, options) => run.listNodes(options),
   groups: (run, options) => run.listGroups(options),
+  demand: (run) => run.demand(),
   events: (run, options) => run.listEvents(options),
   summary: (run, options) => run.summary(options),
   metrics: (run, options) => run.metrics(options),

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { os } from '../../kernels/host.ts';
 import { checkKnown, ms } from '../api/check.ts';
 import { RuntimeFailure } from '../api/errors.ts';
+import type { Demand } from '../control/index.ts';
 import { Channel, connect, decodeError } from '../wire/index.ts';
 import type {
   ActorRow,
@@ -47,6 +48,7 @@ export interface Questions {
   workers: Listing<WorkerInfo>;
   nodes: Listing<NodeInfo>;
   groups: Listing<GroupInfo>;
+  demand: Demand[];
   events: Listing<EventInfo> & { dropped: number };
   summary: Listing<SummaryRow>;
   metrics: string;

@@ -1,6 +1,6 @@
 // What the observatory looks at: whoever holds the control state and the workers. Answers from memory, except ask(), which has a deadline.
 import type { ActorInfo, Isolation } from '../api/types.ts';
-import type { GroupView, NodeView } from '../control/index.ts';
+import type { Demand, GroupView, NodeView } from '../control/index.ts';
 import type { Silent } from './facts.ts';
 import type { Question } from './questions.ts';
 import type { StackSample } from './stack-sample.ts';
@@ -26,6 +26,8 @@ export interface Observable {
   workers(timeoutMs: number): MaybePromise<{ workers: ObservedWorker[]; silent: Silent[] }>;
   nodes(): NodeView[];
   groups(): GroupView[];
+  /** What waits for room. */
+  demand(): Demand[];
   /** Why the actor waits for room; undefined: it does not. */
   why(actor: number): string | undefined;
   /** Rejects with SINKFLEX_NO_ANSWER when the worker does not answer in time. */

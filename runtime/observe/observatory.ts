@@ -3,6 +3,7 @@
 import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorInfo } from '../api/types.ts';
+import type { Demand } from '../control/index.ts';
 import { addDurations } from './durations.ts';
 import type { EventLog } from './events.ts';
 import type {
@@ -204,6 +205,11 @@ export class Observatory {
 
   async listGroups(options: ListOptions = {}): Promise<Listing<GroupInfo>> {
     return listing('groups', this.#source.groups(), options);
+  }
+
+  /** What waits for room. */
+  demand(): Demand[] {
+    return this.#source.demand();
   }
 
   /** The newest, in the order in which they happened. */

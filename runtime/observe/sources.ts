@@ -6,7 +6,7 @@ import type { EventLog } from './events.ts';
 import type { LogFolder } from './logs.ts';
 import type { Observable } from './observable.ts';
 
-export function watchHead(head: Head, events: EventLog): Pick<Observable, 'actors' | 'nodes' | 'groups' | 'why'> {
+export function watchHead(head: Head, events: EventLog): Pick<Observable, 'actors' | 'nodes' | 'groups' | 'demand' | 'why'> {
   const { cluster } = head.state;
   head.onActorChange((actor) => actorEvent(events, actor));
   head.onClusterChange((what, name, change, details) => events.add(what, name, change, details));
@@ -14,6 +14,7 @@ export function watchHead(head: Head, events: EventLog): Pick<Observable, 'actor
     actors: () => head.list(),
     nodes: () => [...cluster.nodes()],
     groups: () => [...cluster.groups()],
+    demand: () => cluster.demand(),
     why: (actor) => cluster.explain({ actor })?.text,
   };
 }

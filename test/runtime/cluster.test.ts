@@ -1,7 +1,9 @@
 // The control plane under histories that nobody would write down: whatever happens, in whatever order, these hold.
+import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import t from 'tap';
-import { Cluster, type ClusterEffect } from '../../runtime/control/index.ts';
+import { Cluster, type ClusterEffect, nodesWanted } from '../../runtime/control/index.ts';
+import { clusterOf, spawn, up } from './cluster-support.ts';
 import { moves, World } from './cluster-world.ts';
 
 const RUNS = { seed: 20261130, endOnFailure: true };
@@ -83,5 +85,50 @@ t.test('a restored cluster is the same, byte by byte, and goes on in the same wa
     }),
     { ...RUNS, numRuns: 150 },
   );
+  t.end();
+});
+
+t.test('demand: what waits, and nodes enough for it but no more than twice what the sums ask for', (t) => {
+  const kind = { resources: { cpus: 8, gpus: 2 } };
+  const request = fc.record({ cpus: fc.integer({ min: 0, max: 10 }), gpus: fc.integer({ min: 0, max: 3 }) });
+  fc.assert(
+    fc.property(fc.array(request, { maxLength: 30 }), (requests) => {
+      const { cluster, apply } = clusterOf();
+      for (const [i, { cpus, gpus }] of requests.entries()) apply(spawn(i, { cpus, gpus }));
+      const demand = cluster.demand();
+      assert.equal(
+        demand.reduce((sum, { count }) => sum + count, 0),
+        requests.length,
+        'all of it is listed',
+      );
+      const possible = requests.filter(({ cpus, gpus }) => cpus <= 8 && gpus <= 2);
+      const sum = (name: 'cpus' | 'gpus'): number => possible.reduce((all, each) => all + each[name], 0);
+      const least = Math.ceil(Math.max(sum('cpus') / 8, sum('gpus') / 2, possible.length > 0 ? 1 : 0));
+      const wanted = nodesWanted(demand, kind, 1000);
+      assert.ok(
+        wanted >= least && wanted <= Math.ceil(2 * (sum('cpus') / 8 + sum('gpus') / 2) + 1),
+        `${wanted} nodes, ${least} at the least`,
+      );
+      assert.equal(nodesWanted(demand, kind, 2), Math.min(2, wanted));
+    }),
+    { seed: 11, numRuns: 300 },
+  );
+  const { cluster, apply } = clusterOf();
+  apply(spawn(1, { cpus: 1 }, { request: { labels: { zone: 'a' } } }));
+  apply(spawn(2, { cpus: 1 }, { request: { strategy: { node: 'there', soft: false } } }));
+  apply({
+    type: 'group-create',
+    group: 'g',
+    bundles: [{ resources: { cpus: 8 } }, { resources: { cpus: 8 } }],
+    strategy: 'PACK',
+    lifetime: 'detached',
+  });
+  apply(spawn(3, { cpus: 8 }, { request: { group: 'g', bundle: 0 } }));
+  const demand = cluster.demand();
+  t.equal(demand.length, 4, 'what draws from a group waits for the group');
+  t.equal(nodesWanted(demand, kind, 10), 2, 'neither another zone nor another node would help the first two');
+  t.equal(nodesWanted(demand, { ...kind, labels: { zone: 'a' } }, 10), 3);
+  apply(up('n', { cpus: 8 }, { zone: 'a' }));
+  t.equal(nodesWanted(cluster.demand(), kind, 10), 2, 'the group takes both at once');
   t.end();
 });

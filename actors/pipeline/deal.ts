@@ -1,0 +1,26 @@
+/** Which actor of a run goes to which node of a cluster. Pure: asked before a run as well as in it. */
+import { HOST_LABEL } from '../../runtime/index.ts';
+
+export interface ClusterNode {
+  node: string;
+  host: string;
+}
+
+export interface Deal {
+  /** What the i-th of the rollouts or of the environments asks for: the nodes of the other hosts in turn; nothing, if there are none. */
+  away(i: number): { strategy?: { node: string; soft: boolean } };
+  /** What the trainer and the reference ask for: the host of the weights. */
+  readonly home: { labels?: Record<string, string> };
+}
+
+/** `home`: the host of the driver and of the weights. No nodes: everything runs below the driver. */
+export function dealOut(home: string, nodes: readonly ClusterNode[]): Deal {
+  const others = nodes.filter(({ host }) => host !== home);
+  return {
+    away(i) {
+      const there = others[i % Math.max(1, others.length)];
+      return there === undefined ? {} : { strategy: { node: there.node, soft: true } };
+    },
+    home: nodes.length === 0 ? {} : { labels: { [HOST_LABEL]: home } },
+  };
+}

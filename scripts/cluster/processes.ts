@@ -1,0 +1,72 @@
+// Commands of this program as processes of their own. They end in order when this process does, however it ends: their standard input closes.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { CommandError } from '../errors.ts';
+
+/** The command line, as a file. */
+export const ENTRY = fileURLToPath(new URL(`../sinkflex${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url));
+/** For what was told to end. */
+const END_MS = 5000;
+
+export interface Running {
+  readonly child: ChildProcess;
+  /** Exit code or signal. */
+  readonly ended: Promise<string>;
+  /** Its first line of output, as JSON. Rejects when it ends before it has written one. */
+  readonly said: Promise<Record<string, unknown>>;
+  /** Closes its input, waits, and then makes sure. */
+  stop(): Promise<void>;
+}
+
+/** `sinkflex <words>` on this machine. `env`: on top of that of this process. */
+export function runHere(words: readonly string[], env: Record<string, string> = {}): Running {
+  return runCommand(process.execPath, [...process.execArgv, ENTRY, ...words], env);
+}
+
+export function runCommand(program: string, words: readonly string[], env: Record<string, string> = {}): Running {
+  // A group of its own: Ctrl-C is for this process, which ends it when its time has come.
+  const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'inherit'], detached: true, env: { ...process.env, ...env } });
+  child.stdin!.on('error', () => {}); // it has ended
+  const ended = new Promise<string>((resolve) => {
+    child.once('error', (error) => resolve(error.message));
+    child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
+  });
+  const said = firstLine(child, ended, [program, ...words].join(' '));
+  said.catch(() => {});
+  return {
+    child,
+    ended,
+    said,
+    async stop() {
+      child.stdin!.end();
+      const late = setTimeout(() => child.kill('SIGKILL'), END_MS);
+      await ended;
+      clearTimeout(late);
+    },
+  };
+}
+
+async function firstLine(child: ChildProcess, ended: Promise<string>, command: string): Promise<Record<string, unknown>> {
+  let text = '';
+  child.stdout!.setEncoding('utf8').on('data', (chunk: string) => {
+    if (!text.includes('\n')) text += chunk;
+  });
+  const over = ended.then((how) => {
+    throw new CommandError('SINKFLEX_LAUNCH', `${command} ended (${how}) before it was there; what it said stands above`);
+  });
+  over.catch(() => {});
+  while (!text.includes('\n')) await Promise.race([once(child.stdout!, 'data'), over]);
+  return JSON.parse(text.slice(0, text.indexOf('\n'))) as Record<string, unknown>;
+}
+
+/** Of several agents that are children of this process. */
+export function together(agents: readonly { name: string; running: Running }[]): {
+  lost: Promise<string>;
+  stop(): Promise<void>;
+} {
+  return {
+    lost: Promise.race(agents.map(({ name, running }) => running.ended.then((how) => `the agent ${name} ended: ${how}`))),
+    stop: async () => void (await Promise.all(agents.map(({ running }) => running.stop()))),
+  };
+}
