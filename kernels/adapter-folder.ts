@@ -48,8 +48,8 @@ export function adapterChain(dir: string): { model: string; adapters: string[] }
 /** adapter_config.json as the adapters of this model. */
 export const readAdapterConfig = (dir: string, config: ModelConfig) => readLora(readJson(join(dir, ADAPTER_CONFIG)), config);
 
-/** Adds what the adapters of a folder have learnt to the weights of the model below; `weight` gives those of a tensor by its name. */
-export function mergeAdapters(dir: string, config: ModelConfig, weight: (name: string) => Float32Array): void {
+/** Adds what the adapters of a folder have learnt to the weights of the model below; `weight` lets those of a tensor be changed by its name. */
+export function mergeAdapters(dir: string, config: ModelConfig, weight: (name: string, edit: (data: Float32Array) => void) => void): void {
   const lora = readAdapterConfig(dir, config);
   const { tensors } = tensorLayout(config, lora);
   const checkpoint = Checkpoint.open(dir, tensors, ADAPTER_WEIGHTS);

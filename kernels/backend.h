@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SFX_BACKEND_VERSION 6
+#define SFX_BACKEND_VERSION 7
 
 typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
 
@@ -113,6 +113,18 @@ typedef struct {
   float grad_scale;                          // multiplies the gradient first (clipping)
   float bias_correction1, bias_correction2;  // 1 - beta^t
 } sfx_adamw_options;
+
+// How an optimiser step stores what it changes: parameters in float32, or in bf16, rounded stochastically by bits that
+// depend on (key, first + i) alone; moments in float32, or as 8-bit codes of blocks of 256 with a scale a block
+// (ops/moment-codes.h).
+typedef struct {
+  int32_t bf16;
+  uint32_t key[2];
+  int64_t first;
+  int32_t quantized;
+  void *m, *v;               // float or uint8_t [count]
+  float *m_scale, *v_scale;  // [(count + 255) / 256]
+} sfx_adamw_storage;
 
 // LoRA of the experts, in PEFT's layout: the product of expert e gains scale * (x A_e^T) B_e^T with A_e = rows
 // e*rank .. of a[E*rank, in] and B_e = columns j*E + e (j < rank) of b[out, rank*E]. NULL pairs: that product has none.
@@ -260,6 +272,8 @@ typedef struct sfx_backend {
   int32_t (*sum_squares)(sfx_stream*, const float* g, int64_t count, double* sum);
   int32_t (*adamw)(sfx_stream*, const float* p_in, const float* g, float* m, float* v, int64_t count,
                    const sfx_adamw_options*, float* p_out);
+  int32_t (*adamw_stored)(sfx_stream*, const void* p_in, const float* g, int64_t count, const sfx_adamw_options*,
+                          const sfx_adamw_storage*, void* p_out);
   // x[i] *= factor
   int32_t (*scale)(sfx_stream*, float* x, int64_t count, float factor);
 

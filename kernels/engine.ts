@@ -11,7 +11,7 @@ import {
 } from './generation.ts';
 import { toNative } from './model-config.ts';
 import { addon } from './native.ts';
-import { optimizerHeader, readOptimizerOffsets } from './optimizer-state.ts';
+import { type MomentLayout, momentLayout, optimizerHeader, readOptimizerPieces } from './optimizer-state.ts';
 import { keepOf } from './training-memory.ts';
 import type { WeightStore } from './weight-store.ts';
 
@@ -140,7 +140,7 @@ interface NativeEngine {
   gradients(): Float32Array;
   optimizerStep(o: Required<OptimizerStep>): Promise<{ gradNorm: number }>;
   saveMoments(path: string, header: Uint8Array): Promise<void>;
-  loadMoments(path: string, m: Float64Array, v: Float64Array, step: number): Promise<void>;
+  loadMoments(path: string, from: Float64Array, to: Float64Array, bytes: Float64Array, step: number): Promise<void>;
   stats(): Omit<EngineStats, 'openSequences' | 'waitingSequences'>;
   dispose(): Promise<void>;
 }
@@ -168,6 +168,7 @@ export class Engine {
   readonly maxSequences: number;
   readonly maxSequenceTokens: number;
   readonly #native: NativeEngine;
+  readonly #moments: MomentLayout;
   readonly #sequences = new Map<number, OpenSequence>();
   readonly #free: number[] = [];
   #waiting: { resolve(sequence: number): void; reject(e: unknown): void }[] = [];
@@ -182,6 +183,7 @@ export class Engine {
     this.store = o.store;
     this.maxSequences = maxSequences;
     this.maxSequenceTokens = maxSequenceTokens;
+    this.#moments = momentLayout(o.store.layout, o.optimizer?.moments);
     this.#native = callNative(
       () =>
         new native.Engine(
@@ -197,6 +199,7 @@ export class Engine {
             prefixCaching,
             recordExperts: o.recordExperts ?? false,
             cacheOnUpdate,
+            moments: { ...this.#moments, seed: o.optimizer?.seed ?? 0 },
           },
           o.store.adapter === undefined ? undefined : { segment: o.store.adapter.base.segment.handle, layout: o.store.adapter.base.layout },
         ),
@@ -331,10 +334,23 @@ export class Engine {
     callNative(() => this.#native.zeroGradients());
   }
 
+  /**
+   * The accumulated gradients themselves, not a copy, so that they can be changed before optimizerStep: each tensor at its gradientOffset / 4 of
+   * store.layout. Ask anew after the last backward of each step (a tied head is folded in then), and leave the array alone while a pass is
+   * under way. SINKFLEX_ENGINE_BUSY where one is.
+   * @example
+   * await engine.backward({ dLogprobs });
+   * await collective.allReduce(engine.flatGradients(), 'sum'); // over the trainers of a host: see joinCollective
+   * await engine.optimizerStep({ lr, lineage, version }); // the same bits on each of them
+   */
+  flatGradients(): Float32Array {
+    return callNative(() => this.#native.gradients());
+  }
+
   /** Copies of the gradients, by tensor. SINKFLEX_ENGINE_BUSY while passes are under way. */
   gradients(): Map<string, Float32Array> {
-    const all = callNative(() => this.#native.gradients());
-    return new Map(this.store.layout.tensors.map((t) => [t.name, all.slice(t.offset / 4, t.offset / 4 + t.count)]));
+    const all = this.flatGradients();
+    return new Map(this.store.layout.tensors.map((t) => [t.name, all.slice(t.gradientOffset / 4, t.gradientOffset / 4 + t.count)]));
   }
 
   /** AdamW from the accumulated gradients straight into the next slot, which is published; then the gradients are zeroed. */
@@ -345,13 +361,13 @@ export class Engine {
 
   /** Moments and step count, as safetensors. */
   saveOptimizer(path: string): Promise<void> {
-    return this.#call(() => this.#native.saveMoments(path, optimizerHeader(this.store.layout)));
+    return this.#call(() => this.#native.saveMoments(path, optimizerHeader(this.#moments)));
   }
 
   loadOptimizer(path: string): Promise<void> {
     return this.#call(() => {
-      const { m, v, step } = readOptimizerOffsets(path, this.store.layout);
-      return this.#native.loadMoments(path, m, v, step);
+      const { from, to, bytes, step } = readOptimizerPieces(path, this.#moments);
+      return this.#native.loadMoments(path, from, to, bytes, step);
     });
   }
 

@@ -1,4 +1,5 @@
 // What generation takes and gives: requests, results, and the options that govern the cache.
+import type { MomentDtype } from './optimizer-state.ts';
 import type { WeightStore } from './weight-store.ts';
 
 /**
@@ -102,6 +103,11 @@ export interface EngineOptions {
   attentionPrefix?: number;
   /** Default 'kept'. */
   cacheOnUpdate?: CacheOnUpdate;
+  /**
+   * Of optimizerStep. `moments`: what they are kept in, default float32 (8 bytes a parameter; '8bit' takes 2). `seed`: of the stochastic
+   * rounding in a bfloat16 store, default 0; what is drawn depends on it, the count of steps and the parameter alone.
+   */
+  optimizer?: { moments?: MomentDtype; seed?: number };
 }
 
 /** A request as the native half reads it: every field there. */

@@ -25,6 +25,8 @@ export * from './host.ts';
 export { adapterConfigJson, type LoraConfig, type LoraModule, loraModules, parseLora } from './lora.ts';
 export { type LinearMeasurement, measureFmaPeak, measureLinear } from './measure.ts';
 export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';
+export type { MomentDtype } from './optimizer-state.ts';
+export type { WeightDtype } from './tensor-layout.ts';
 export { longestSequence, scoringMemory, type TrainingMemory, type TrainingShape, trainingMemory } from './training-memory.ts';
 export { type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';
 

@@ -168,13 +168,15 @@ export function mergeLora(
   c: ModelConfig,
   lora: LoraConfig,
   adapter: (name: string) => Float32Array,
-  base: (name: string) => Float32Array,
+  base: (name: string, edit: (weight: Float32Array) => void) => void,
 ): void {
   const scale = lora.lora_alpha / lora.r;
   for (const pair of loraPairs(c, lora)) {
-    const [a, b, weight] = [adapter(`${pair.module}.lora_A.weight`), adapter(`${pair.module}.lora_B.weight`), base(pair.base)];
-    if (pair.experts === 1 && pair.base.endsWith('.weight')) addLowRank(weight, a, b, lora.r, scale);
-    else addToExperts(weight, a, b, pair, lora.r, scale);
+    const [a, b] = [adapter(`${pair.module}.lora_A.weight`), adapter(`${pair.module}.lora_B.weight`)];
+    base(pair.base, (weight) => {
+      if (pair.base.endsWith('.weight')) addLowRank(weight, a, b, lora.r, scale);
+      else addToExperts(weight, a, b, pair, lora.r, scale);
+    });
   }
 }
 

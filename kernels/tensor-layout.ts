@@ -10,6 +10,10 @@ export interface LayoutTensor {
   /** Bytes from the start of the data section. */
   offset: number;
   count: number;
+  /** How it is stored. bfloat16 stores keep norms, biases and sinks in float32. */
+  dtype: 'F32' | 'BF16';
+  /** Bytes from the start of the gradients, which are float32 always. */
+  gradientOffset: number;
   /** Weight decay applies: matrices, not norms, biases and sinks. */
   decay: boolean;
 }
@@ -21,6 +25,7 @@ export interface TensorLayout {
   dataBytes: number;
   /** dataStart + dataBytes: the size of a slot and of model.safetensors. */
   totalBytes: number;
+  gradientBytes: number;
   tensors: LayoutTensor[];
 }
 
@@ -72,24 +77,39 @@ function shapes(c: ModelConfig): [name: string, shape: number[], decay: boolean]
   return list;
 }
 
+/** Of matrices in a store; the rest is float32 always. */
+export type WeightDtype = 'float32' | 'bfloat16';
+
 /** safetensors allows no gaps between tensors, so those whose size keeps the next one 64-byte aligned come first. */
-export function tensorLayout(config: ModelConfig, adapter?: LoraConfig): TensorLayout {
-  const all = (adapter === undefined ? shapes(config) : loraTensors(config, adapter)).map(([name, shape, decay]) => ({
-    name,
-    shape,
-    decay,
-    offset: 0,
-    count: shape.reduce((a, b) => a * b, 1),
-  }));
-  const tensors = [...all.filter((t) => t.count % 16 === 0), ...all.filter((t) => t.count % 16 !== 0)];
-  let offset = 0;
+export function tensorLayout(config: ModelConfig, adapter?: LoraConfig, weightDtype: WeightDtype = 'float32'): TensorLayout {
+  const all = (adapter === undefined ? shapes(config) : loraTensors(config, adapter)).map(([name, shape, decay]): LayoutTensor => {
+    const dtype = weightDtype === 'bfloat16' && decay ? 'BF16' : 'F32';
+    return { name, shape, decay, dtype, offset: 0, gradientOffset: 0, count: shape.reduce((a, b) => a * b, 1) };
+  });
+  const bytes = (t: LayoutTensor): number => t.count * (t.dtype === 'BF16' ? 2 : 4);
+  const whole = (t: LayoutTensor): boolean => bytes(t) % 64 === 0;
+  // Half of the bytes of an odd number of bf16 values would leave float32 ones at odd places: they come last.
+  const ragged = all.filter((t) => !whole(t));
+  const tensors = [...all.filter(whole), ...ragged.filter((t) => t.dtype === 'F32'), ...ragged.filter((t) => t.dtype === 'BF16')];
+  let [offset, gradientOffset] = [0, 0];
   for (const t of tensors) {
     t.offset = offset;
-    offset += t.count * 4;
+    offset += bytes(t);
+  }
+  for (const t of [...tensors.filter((t) => t.count % 16 === 0), ...tensors.filter((t) => t.count % 16 !== 0)]) {
+    t.gradientOffset = gradientOffset;
+    gradientOffset += t.count * 4;
   }
   const header = encodeHeader(
-    tensors.map((t) => ({ name: t.name, dtype: 'F32', shape: t.shape, begin: t.offset, end: t.offset + t.count * 4 })),
+    tensors.map((t) => ({ name: t.name, dtype: t.dtype, shape: t.shape, begin: t.offset, end: t.offset + bytes(t) })),
     { format: 'pt' },
   );
-  return { header, dataStart: header.length, dataBytes: offset, totalBytes: header.length + offset, tensors };
+  return {
+    header,
+    dataStart: header.length,
+    dataBytes: offset,
+    totalBytes: header.length + offset,
+    gradientBytes: gradientOffset,
+    tensors,
+  };
 }

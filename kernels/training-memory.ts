@@ -4,7 +4,8 @@ import { callNative, SinkflexError } from './errors.ts';
 import type { LoraConfig } from './lora.ts';
 import { type ModelConfig, toNative } from './model-config.ts';
 import { addon } from './native.ts';
-import { tensorLayout } from './tensor-layout.ts';
+import { type MomentDtype, momentLayout } from './optimizer-state.ts';
+import { tensorLayout, type WeightDtype } from './tensor-layout.ts';
 
 export interface TrainingShape {
   /** Tokens of each sequence of one micro-batch. */
@@ -16,7 +17,11 @@ export interface TrainingShape {
   /** Slots of the weight store; default 2, what training alone needs. */
   slots?: number;
   /** Adapters are learnt, over the frozen model in one slot more; `slots` are then those of the adapters. */
-  lora?: LoraConfig;
+  lora?: LoraConfig | undefined;
+  /** Of the store's matrices; default float32. */
+  dtype?: WeightDtype;
+  /** Of the optimiser's moments; default float32. */
+  moments?: MomentDtype;
 }
 
 /** Bytes. */
@@ -54,7 +59,7 @@ export function trainingMemory(config: ModelConfig, o: TrainingShape): TrainingM
   if (o.lengths.length === 0 || !o.lengths.every((n) => Number.isSafeInteger(n) && n > 0))
     throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', 'lengths must be whole numbers of tokens, at least one');
   const { lora } = o;
-  const layout = tensorLayout(config, lora);
+  const layout = tensorLayout(config, lora, o.dtype);
   const rows = o.rows ?? o.lengths.reduce((sum, n) => sum + n - 1, 0);
   const pass = callNative(() =>
     passMemory(
@@ -67,9 +72,9 @@ export function trainingMemory(config: ModelConfig, o: TrainingShape): TrainingM
   );
   const tiedHead = config.tie_word_embeddings && lora === undefined ? config.vocab_size * config.hidden_size * FLOAT : 0;
   const parts = {
-    weights: (o.slots ?? 2) * layout.totalBytes + (lora === undefined ? 0 : tensorLayout(config).totalBytes),
-    gradients: layout.dataBytes + tiedHead,
-    optimizer: 2 * Math.ceil(layout.dataBytes / 64) * 64,
+    weights: (o.slots ?? 2) * layout.totalBytes + (lora === undefined ? 0 : tensorLayout(config, undefined, o.dtype).totalBytes),
+    gradients: layout.gradientBytes + tiedHead,
+    optimizer: momentLayout(layout, o.moments).bytes,
     ...pass,
   };
   return { ...parts, total: Object.values(parts).reduce((sum, bytes) => sum + bytes, 0) };

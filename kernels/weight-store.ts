@@ -10,14 +10,17 @@ import { callNative, SinkflexError } from './errors.ts';
 import { adapterConfigJson, type LoraConfig, mergeLora, parseLora } from './lora.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
 import { addon } from './native.ts';
-import { initialiseTensor } from './random-weights.ts';
+import { initialiseSlice } from './random-weights.ts';
 import { type Pin, type SegmentAddress, type Version, VersionedSegment } from './segment.ts';
-import { type LayoutTensor, type TensorLayout, tensorLayout } from './tensor-layout.ts';
+import { SlotTensors } from './slot-tensors.ts';
+import { type TensorLayout, tensorLayout, type WeightDtype } from './tensor-layout.ts';
 
 /** Plain data; opens the same store in another process of the host. */
 export interface StoreAddress {
   segment: SegmentAddress;
   config: ModelConfig;
+  /** Of the matrices; float32 where it is left out. */
+  dtype?: WeightDtype;
   /** The store holds adapters only; the base is read from its own store. */
   adapter?: { config: LoraConfig; base: StoreAddress };
   /** Folder that the weights were read from, which saved adapters name. */
@@ -42,6 +45,8 @@ const writeImage = addon.writeImage as (segment: object, lineage: number, versio
 export class WeightStore {
   readonly config: ModelConfig;
   readonly layout: TensorLayout;
+  /** What matrices are stored in. Adapters are float32 always. */
+  readonly dtype: WeightDtype;
   /** The segment below, for the engine and for measurements. */
   readonly segment: VersionedSegment;
   /** Present in a store of LoRA adapters: its slots hold nothing else, and engines compute with the frozen base below. */
@@ -53,17 +58,26 @@ export class WeightStore {
     segment: VersionedSegment,
     layout: TensorLayout,
     adapter?: { config: LoraConfig; base: WeightStore },
+    dtype: WeightDtype = 'float32',
   ) {
+    this.dtype = dtype;
     this.adapter = adapter;
     this.config = config;
     this.layout = layout;
     this.segment = segment;
   }
 
-  static create(config: ModelConfig, o: { slots?: number; maxSlots?: number; readers?: number } = {}): WeightStore {
+  /**
+   * `dtype`: what matrices (not norms, biases and sinks) are stored and read in; engines compute in float32 either way. bfloat16 halves the
+   * memory, and an optimiser step rounds stochastically.
+   */
+  static create(
+    config: ModelConfig,
+    { dtype = 'float32', ...o }: { slots?: number; maxSlots?: number; readers?: number; dtype?: WeightDtype } = {},
+  ): WeightStore {
     const checked = parseModelConfig(config);
-    const layout = tensorLayout(checked);
-    return new WeightStore(checked, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout);
+    const layout = tensorLayout(checked, undefined, dtype);
+    return new WeightStore(checked, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout, undefined, dtype);
   }
 
   /**
@@ -83,15 +97,15 @@ export class WeightStore {
     return new WeightStore(base.config, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout, { config, base });
   }
 
-  /** Bytes of one image of this configuration, or of adapters to it: of a slot, and of its file in float32. Takes no memory. */
-  static imageBytes(config: ModelConfig, lora?: LoraConfig): number {
-    return tensorLayout(config, lora).totalBytes;
+  /** Bytes of one image of this configuration, or of adapters to it: of a slot, and of its file. Takes no memory. */
+  static imageBytes(config: ModelConfig, o: { lora?: LoraConfig | undefined; dtype?: WeightDtype } = {}): number {
+    return tensorLayout(config, o.lora, o.dtype).totalBytes;
   }
 
   static open(address: StoreAddress): WeightStore {
     const config = parseModelConfig(address.config);
     const base = address.adapter === undefined ? undefined : WeightStore.open(address.adapter.base);
-    const layout = tensorLayout(config, address.adapter?.config);
+    const layout = tensorLayout(config, address.adapter?.config, address.dtype);
     const segment = VersionedSegment.open(address.segment);
     if (segment.slotBytes < layout.totalBytes) {
       segment.close();
@@ -101,7 +115,7 @@ export class WeightStore {
       );
     }
     const adapter = base === undefined ? undefined : { config: address.adapter!.config, base };
-    const store = new WeightStore(config, segment, layout, adapter);
+    const store = new WeightStore(config, segment, layout, adapter, address.dtype);
     store.#folder = address.folder;
     return store;
   }
@@ -110,6 +124,7 @@ export class WeightStore {
     return {
       segment: this.segment.address,
       config: this.config,
+      ...(this.dtype === 'float32' ? {} : { dtype: this.dtype }),
       ...(this.adapter === undefined ? {} : { adapter: { config: this.adapter.config, base: this.adapter.base.address } }),
       ...(this.#folder === undefined ? {} : { folder: this.#folder }),
     };
@@ -130,9 +145,11 @@ export class WeightStore {
   /** Random weights (normal, initializer_range; residual projections / sqrt(2 layers); norms 1, biases and sinks 0): version 0 of `lineage`. */
   initialise(seed: number, lineage = 0): void {
     checkSeed(seed);
-    this.#write({ lineage, version: 0 }, (view) => {
-      for (const [i, t] of this.layout.tensors.entries())
-        initialiseTensor(t.name, view(t), { seed, stream: i, config: this.config, rank: this.adapter && t.shape[0] });
+    this.#write({ lineage, version: 0 }, (slot) => {
+      for (const [stream, t] of this.layout.tensors.entries()) {
+        const of = { seed, stream, config: this.config, rank: this.adapter && t.shape[0], count: t.count };
+        for (const [from, to] of slices(t.count)) slot.edit(t, (data) => initialiseSlice(t.name, data, of, from), from, to);
+      }
     });
   }
 
@@ -144,17 +161,11 @@ export class WeightStore {
     try {
       const slot = writing.data;
       slot.set(this.layout.header);
-      const at = slot.byteOffset + this.layout.dataStart;
+      const tensors = new SlotTensors(this.layout, slot.buffer, slot.byteOffset);
       for (const [stream, t] of this.layout.tensors.entries()) {
-        const data = new Float32Array(slot.buffer, at + t.offset, t.count);
-        for (let from = 0; from < t.count; from += INITIALISED_AT_ONCE) {
-          initialiseTensor(
-            t.name,
-            data,
-            { seed, stream, config: this.config, rank: this.adapter && t.shape[0] },
-            from,
-            Math.min(t.count, from + INITIALISED_AT_ONCE),
-          );
+        const of = { seed, stream, config: this.config, rank: this.adapter && t.shape[0], count: t.count };
+        for (const [from, to] of slices(t.count)) {
+          tensors.edit(t, (data) => initialiseSlice(t.name, data, of, from), from, to);
           await nextTurn();
           o.signal?.throwIfAborted();
         }
@@ -189,9 +200,9 @@ export class WeightStore {
     const checkpoint = Checkpoint.open(model, this.layout.tensors);
     try {
       const now = this.current();
-      this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (view) => {
-        for (const t of this.layout.tensors) checkpoint.read(t, view(t));
-        for (const each of adapters) mergeAdapters(each, this.config, (name) => view(this.layout.tensors.find((t) => t.name === name)!));
+      this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (slot) => {
+        slot.fill((t, data) => checkpoint.read(t, data));
+        for (const each of adapters) mergeAdapters(each, this.config, (name, edit) => slot.editNamed(name, edit));
       });
     } finally {
       checkpoint.close();
@@ -210,9 +221,9 @@ export class WeightStore {
     const checkpoint = Checkpoint.open(dir, this.layout.tensors, ADAPTER_WEIGHTS);
     try {
       const now = this.current();
-      this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (view) => {
-        for (const t of this.layout.tensors) checkpoint.read(t, view(t));
-      });
+      this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (slot) =>
+        slot.fill((t, data) => checkpoint.read(t, data)),
+      );
     } finally {
       checkpoint.close();
     }
@@ -228,19 +239,17 @@ export class WeightStore {
     const [pin, under] = [this.pin(), base.pin()];
     try {
       const image = under.data.slice(0, base.layout.totalBytes);
+      const whole = new SlotTensors(base.layout, image.buffer, image.byteOffset);
       const adapters = this.tensors(pin);
       mergeLora(
         this.config,
         config,
         (name) => adapters.get(name)!.data,
-        (name) => {
-          const target = base.layout.tensors.find((t) => t.name === name)!;
-          return new Float32Array(image.buffer, base.layout.dataStart + target.offset, target.count);
-        },
+        (name, edit) => whole.editNamed(name, edit),
       );
       mkdirSync(dir, { recursive: true });
       writeWhole(dir, 'model.safetensors', image);
-      writeWhole(dir, 'config.json', new TextEncoder().encode(`${JSON.stringify(toHuggingFace(this.config), null, 2)}\n`));
+      writeWhole(dir, 'config.json', base.#configJson());
     } finally {
       pin.release();
       under.release();
@@ -283,20 +292,16 @@ export class WeightStore {
 
   #folderFiles(pin: Pin): [name: string, bytes: Uint8Array][] {
     const image = pin.data.subarray(0, this.layout.totalBytes);
-    const json = (value: unknown): Uint8Array => new TextEncoder().encode(`${JSON.stringify(value, null, 2)}\n`);
-    const model: [string, Uint8Array] = ['config.json', json(toHuggingFace(this.config))];
+    const model: [string, Uint8Array] = ['config.json', this.#configJson()];
     if (this.adapter === undefined) return [['model.safetensors', image], model];
     const adapters = adapterConfigJson(this.adapter.config, this.adapter.base.#folder ?? null);
-    return [[ADAPTER_WEIGHTS, image], ['adapter_config.json', json(adapters)], model];
+    return [[ADAPTER_WEIGHTS, image], ['adapter_config.json', jsonBytes(adapters)], model];
   }
 
-  /** Views of the tensors of a pinned version; they end with the pin. */
+  /** Tensors of a pinned version: float32 ones are views, which end with the pin, bfloat16 ones widened copies. */
   tensors(pin: Pin): Map<string, TensorView> {
-    const { buffer, byteOffset } = pin.data;
-    const at = byteOffset + this.layout.dataStart;
-    return new Map(
-      this.layout.tensors.map((t) => [t.name, { shape: [...t.shape], data: new Float32Array(buffer, at + t.offset, t.count) }]),
-    );
+    const slot = new SlotTensors(this.layout, pin.data.buffer, pin.data.byteOffset);
+    return new Map(this.layout.tensors.map((t) => [t.name, { shape: [...t.shape], data: slot.read(t) }]));
   }
 
   close(): void {
@@ -304,18 +309,28 @@ export class WeightStore {
     this.adapter?.base.close();
   }
 
-  #write(v: { lineage: number; version: number }, fill: (view: (t: LayoutTensor) => Float32Array) => void): void {
+  #configJson(): Uint8Array {
+    return jsonBytes({ ...toHuggingFace(this.config), torch_dtype: this.adapter?.base.dtype ?? this.dtype });
+  }
+
+  #write(v: { lineage: number; version: number }, fill: (slot: SlotTensors) => void): void {
     callNative(() =>
       writeImage(this.segment.handle, v.lineage, v.version, (slot) => {
         new Uint8Array(slot).set(this.layout.header);
-        fill((t) => new Float32Array(slot, this.layout.dataStart + t.offset, t.count));
+        fill(new SlotTensors(this.layout, slot, 0));
       }),
     );
   }
 }
 
+const jsonBytes = (value: unknown): Uint8Array => new TextEncoder().encode(`${JSON.stringify(value, null, 2)}\n`);
+
 /** Elements filled between two turns of the event loop: some 3 ms. Even, since normal values come in pairs. */
 const INITIALISED_AT_ONCE = 1 << 16;
+
+function* slices(count: number): Generator<[from: number, to: number]> {
+  for (let from = 0; from < count; from += INITIALISED_AT_ONCE) yield [from, Math.min(count, from + INITIALISED_AT_ONCE)];
+}
 
 function checkSeed(seed: number): void {
   if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {

@@ -47,6 +47,16 @@ export function sftCommand(): Command {
       'layers with adapters: all-linear, experts, or some of q_proj k_proj v_proj o_proj gate_proj up_proj down_proj',
       ['all-linear'],
     )
+    .addOption(
+      new Option('--dtype <name>', 'what matrices are stored in; bfloat16 steps round stochastically')
+        .choices(['float32', 'bfloat16'])
+        .default('float32'),
+    )
+    .addOption(
+      new Option('--optim <name>', 'adamw_8bit keeps its moments in 2 bytes a parameter, not 8')
+        .choices(['adamw', 'adamw_8bit'])
+        .default('adamw'),
+    )
     .option('--router-aux-loss-coef <number>', "weight of the router's load-balancing loss, for models with experts", between(0, 1e6), 0)
     .option('--save-steps <n>', 'steps between checkpoints; 0: the last only', wholeNumber(0), 0)
     .option('--val-steps <n>', 'steps between validations; 0: at the end of each epoch', wholeNumber(0), 0)

@@ -114,7 +114,7 @@ export function spawnReference(
     args: [
       {
         folder,
-        ...(policy.adapter === undefined ? {} : { policy }),
+        policy,
         threads,
         temperature: config.rollout.temperature,
         microBatchTokens: config.actor.ppo_micro_batch_size_tokens,

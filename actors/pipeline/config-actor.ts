@@ -11,6 +11,12 @@ export const actorSettings = section({
     weight_decay: key(z.number().min(0), 0, '', 'decoupled weight decay of AdamW'),
     betas: key(z.tuple([z.number().min(0).lt(1), z.number().min(0).lt(1)]), [0.9, 0.999], '', 'AdamW moments'),
     eps: key(positive(), 1e-8, '', 'AdamW epsilon'),
+    optimizer: key(
+      z.enum(['adamw', 'adamw_8bit']),
+      'adamw',
+      '',
+      'adamw keeps its moments in float32 (8 bytes a parameter), adamw_8bit in 8-bit codes with a scale a block of 256 (2 bytes)',
+    ),
   }),
   router_replay: section({
     mode: key(

@@ -148,6 +148,12 @@ export const TrainingConfig = z.strictObject({
       '',
       'layers with adapters: all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; of experts: experts, or mlp.experts.gate_up_proj, mlp.experts.down_proj',
     ),
+    dtype: key(
+      z.enum(['float32', 'bfloat16']),
+      'float32',
+      '',
+      'what matrices are stored in; bfloat16 halves their memory (with adapters, of the frozen model below), and optimiser steps round stochastically; everything is computed in float32',
+    ),
     enable_gradient_checkpointing: key(
       z.boolean(),
       false,

@@ -6,7 +6,7 @@ import { dialogueOf } from '../rollout/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { adaptersOf, resolveModel } from './model.ts';
 import { place } from './placement.ts';
-import { usesReference } from './settings.ts';
+import { momentsOf, usesReference } from './settings.ts';
 
 /** Slots that the store of the policy takes at once, and that of the reference. */
 const POLICY_SLOTS = 3;
@@ -33,17 +33,19 @@ export function runMemory(config: TrainingConfig, model: ModelConfig, cores = av
   const placement = place(config, cores);
   const adapters = adaptersOf(config, model);
   const lora = adapters === undefined ? {} : { lora: adapters };
+  const { dtype } = config.model;
   const lengths = largestPass(config);
   const training = trainingMemory(model, {
     lengths,
     slots: POLICY_SLOTS,
     checkpointing: config.model.enable_gradient_checkpointing,
     threads: placement.trainerThreads,
+    dtype,
+    moments: momentsOf(config),
     ...lora,
   });
-  const image = WeightStore.imageBytes(model);
   // Slots of one kind: the model's, or its adapters'.
-  const slot = (training.weights - (adapters === undefined ? 0 : image)) / POLICY_SLOTS;
+  const slot = WeightStore.imageBytes(model, { lora: adapters, dtype });
   const reference = usesReference(config)
     ? REFERENCE_SLOTS * slot + scoringMemory(model, { lengths, threads: placement.referenceThreads ?? 1, ...lora })
     : 0;
@@ -113,6 +115,9 @@ function remedies(config: TrainingConfig, model: ModelConfig, now: number): { se
     propose('model.enable_gradient_checkpointing=true', { model: { ...config.model, enable_gradient_checkpointing: true } });
   if (config.model.lora_rank === 0 && config.model.path !== null)
     propose('model.lora_rank=16', { model: { ...config.model, lora_rank: 16 } });
+  if (config.model.dtype === 'float32') propose('model.dtype=bfloat16', { model: { ...config.model, dtype: 'bfloat16' } });
+  if (actor.optim.optimizer === 'adamw')
+    propose('actor.optim.optimizer=adamw_8bit', { actor: { ...actor, optim: { ...actor.optim, optimizer: 'adamw_8bit' } } });
   if (actor.use_dynamic_bsz && actor.ppo_micro_batch_size_tokens > rollout.max_model_len)
     propose(`actor.ppo_micro_batch_size_tokens=${rollout.max_model_len}`, {
       actor: { ...actor, ppo_micro_batch_size_tokens: rollout.max_model_len },

@@ -55,8 +55,9 @@ export function adaptersOf(config: TrainingConfig, model: ModelConfig): LoraConf
  */
 export function makeStore(config: TrainingConfig, model: ModelConfig, checkpoint?: string): WeightStore {
   const lora = adaptersOf(config, model);
-  if (lora === undefined) return WeightStore.create(model);
-  const base = WeightStore.create(model, { slots: 1 });
+  const { dtype } = config.model;
+  if (lora === undefined) return WeightStore.create(model, { dtype });
+  const base = WeightStore.create(model, { slots: 1, dtype });
   try {
     base.loadFolder(adapterBaseOf(checkpoint ? modelFolder(checkpoint) : config.model.path!) ?? config.model.path!);
     return WeightStore.createAdapter(base, lora);

@@ -3,12 +3,10 @@ import { existsSync, readdirSync, statfsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { type ModelConfig, SinkflexError, WeightStore } from '../../kernels/index.ts';
 import type { TrainingConfig } from './config.ts';
-import { checkRunMemory, sizeText as size } from './memory.ts';
+import { checkRunMemory, runMemory, sizeText as size } from './memory.ts';
 import { adaptersOf } from './model.ts';
 import { RunFolderError } from './run-folder-io.ts';
 
-/** A checkpoint holds the weights, or the adapters, and two moments of each. */
-const CHECKPOINT_COPIES = 3;
 /** The engine shows JavaScript a slot as one view, which is no larger. */
 const LARGEST_IMAGE = 2 ** 32;
 
@@ -20,9 +18,10 @@ export interface Room {
 
 /** SINKFLEX_MEMORY_SHORT or SINKFLEX_DISK_FULL where a run of this model could only fail later. Writes nothing. */
 export function checkRoom(config: TrainingConfig, model: ModelConfig, room: Room = {}): void {
-  const image = WeightStore.imageBytes(model);
+  const { dtype } = config.model;
+  const image = WeightStore.imageBytes(model, { dtype });
   const shape = ['hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_local_experts'] as const;
-  const what = `a model of ${Math.round(image / 4e6)} million parameters (${shape.map((key) => `${key} ${model[key]}`).join(', ')})`;
+  const what = `a model of ${Math.round(WeightStore.imageBytes(model) / 4e6)} million parameters (${shape.map((key) => `${key} ${model[key]}`).join(', ')})`;
   const lower =
     config.model.path === null
       ? 'lower model.hidden_size, model.intermediate_size, model.num_hidden_layers or model.num_local_experts'
@@ -36,8 +35,9 @@ export function checkRoom(config: TrainingConfig, model: ModelConfig, room: Room
   const path = config.resume ?? config.output ?? 'runs';
   const checkpoints = checkpointsToCome(config);
   const lora = adaptersOf(config, model);
-  const saved = lora === undefined ? image : WeightStore.imageBytes(model, lora);
-  const disk = checkpoints * CHECKPOINT_COPIES * saved + (config.resume === null ? saved : 0);
+  // A checkpoint holds the weights, or the adapters, and the moments.
+  const saved = WeightStore.imageBytes(model, { lora, dtype });
+  const disk = checkpoints * (saved + runMemory(config, model).optimizer) + (config.resume === null ? saved : 0);
   const free = room.disk ?? freeBytes(path);
   if (disk > free) {
     throw new RunFolderError(

@@ -1,11 +1,16 @@
 /** From the settings of a run to what each actor is given: recipe, schedules, model shape. Pure. */
-import { type ModelConfig, parseModelConfig } from '../../kernels/index.ts';
+import { type ModelConfig, type MomentDtype, parseModelConfig } from '../../kernels/index.ts';
 import { klEstimator, objectiveOptions, type Recipe, type Schedule } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
 
 /** Whether the KL to the reference has a place in the loss or in the reward. */
 export function usesReference(c: TrainingConfig): boolean {
   return c.actor.use_kl_loss || c.algorithm.use_kl_in_reward;
+}
+
+/** What the optimiser keeps its moments in. */
+export function momentsOf(c: TrainingConfig): MomentDtype {
+  return c.actor.optim.optimizer === 'adamw_8bit' ? '8bit' : 'float32';
 }
 
 export function recipeOf(c: TrainingConfig): Recipe {
@@ -49,6 +54,8 @@ export function recipeOf(c: TrainingConfig): Recipe {
       weightDecay: a.optim.weight_decay,
       betas: [...a.optim.betas] as [number, number],
       eps: a.optim.eps,
+      moments: momentsOf(c),
+      seed: c.seed,
     },
     temperature: c.rollout.temperature,
   };

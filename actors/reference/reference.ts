@@ -4,9 +4,9 @@ import { defineActor } from '../../runtime/index.ts';
 import { microBatches, sliceBatch, tokenSpan } from '../trajectory/index.ts';
 
 export interface ReferenceOptions {
-  /** Hugging Face folder, or with `policy` one of its adapters. */
+  /** Hugging Face folder; where the policy learns adapters, one of those. */
   folder: string;
-  /** Where the policy learns adapters: its store, whose model below is read in place. */
+  /** The policy's store: matrices are stored as there, and a model below adapters is read in place. */
   policy?: StoreAddress;
   threads: number;
   temperature: number;
@@ -24,7 +24,7 @@ export class Reference {
     // Written once, never again: one slot holds the weights, one lets the store publish.
     this.#store = o.policy?.adapter
       ? WeightStore.createAdapter(WeightStore.open(o.policy.adapter.base), o.policy.adapter.config, { slots: 2 })
-      : WeightStore.create(readModelConfig(o.folder), { slots: 2 });
+      : WeightStore.create(readModelConfig(o.folder), { slots: 2, ...(o.policy?.dtype && { dtype: o.policy.dtype }) });
     this.#store.loadFolder(o.folder);
     this.#engine = new Engine({ store: this.#store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64 });
   }

@@ -4,7 +4,7 @@
  */
 import { cpSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { Engine, parseLora, readModelConfig, WeightStore } from '../../kernels/index.ts';
+import { Engine, type MomentDtype, parseLora, readModelConfig, type WeightDtype, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import { readModelChat, tokenizerFilesOf } from '../language/index.ts';
 import { openMetrics } from '../pipeline/metrics.ts';
@@ -63,6 +63,10 @@ export interface FineTuneOptions {
   targetModules?: readonly string[];
   /** Weight of the router's load-balancing loss, for models with experts; 0 or absent: none. */
   routerAuxLossCoef?: number;
+  /** What matrices are stored in (with adapters, those of the frozen model); absent: float32. */
+  dtype?: WeightDtype;
+  /** adamw_8bit keeps the moments in 2 bytes a parameter instead of 8. */
+  optim?: 'adamw' | 'adamw_8bit';
   /** Steps between checkpoints; 0: none but the last. */
   saveSteps: number;
   /** Steps between validations; 0: at the end of each epoch. */
@@ -105,7 +109,8 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   const lora =
     rank > 0 ? parseLora({ r: rank, lora_alpha: o.loraAlpha ?? 16, target_modules: o.targetModules ?? 'all-linear' }, config) : undefined;
   const longest = sequences.reduce((most, { ids }) => Math.max(most, ids.length), 1);
-  checkTrainingMemory(config, { longest, checkpointing: o.gradientCheckpointing ?? false, threads: o.threads, lora });
+  const [dtype, moments] = [o.dtype ?? 'float32', momentsOf(o)];
+  checkTrainingMemory(config, { longest, checkpointing: o.gradientCheckpointing ?? false, threads: o.threads, lora, dtype, moments });
   const perEpoch = Math.ceil(sequences.length / o.batchSize);
   const steps = perEpoch * o.epochs;
   const schedule: Schedule = {
@@ -127,11 +132,12 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
 
   let store: WeightStore;
   if (lora !== undefined) {
-    const base = WeightStore.create(config, { slots: 1 });
+    const base = WeightStore.create(config, { slots: 1, dtype });
     base.loadFolder(o.model, { lineage: 0, version: 0 });
     store = WeightStore.createAdapter(base, lora, { slots: 2 });
-  } else store = WeightStore.create(config, { slots: 2 });
-  const engine = new Engine({ store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64 });
+  } else store = WeightStore.create(config, { slots: 2, dtype });
+  const optimizer = { moments, seed: o.seed };
+  const engine = new Engine({ store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64, optimizer });
   const metrics = openMetrics(o.output);
   const run = new Run(o, { store, engine, sequences, val, metrics });
   try {
@@ -177,6 +183,8 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
     store.close();
   }
 }
+
+const momentsOf = (o: FineTuneOptions): MomentDtype => (o.optim === 'adamw_8bit' ? '8bit' : 'float32');
 
 /** Examples of a step: the last of an epoch takes what is left of it. */
 function sizeOf(step: number, perEpoch: number, examples: number, batchSize: number): number {

@@ -1,5 +1,5 @@
 /** The recipe of an update as plain data: what the trainer needs of a configuration, checked once before anything starts. */
-import type { ModelConfig } from '../../kernels/index.ts';
+import type { ModelConfig, MomentDtype } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import { advantageEstimator } from './advantages.ts';
 import type { AggregationMode } from './aggregation.ts';
@@ -33,7 +33,16 @@ export interface Recipe {
   routerReplay?: boolean;
   /** Keep each layer's input only, and run the layers again in the backward. Changes memory and time, never results. */
   gradientCheckpointing?: boolean;
-  optimizer: { gradClip: number; weightDecay: number; betas: [number, number]; eps: number };
+  optimizer: {
+    gradClip: number;
+    weightDecay: number;
+    betas: [number, number];
+    eps: number;
+    /** What AdamW's moments are kept in; absent: float32. */
+    moments?: MomentDtype;
+    /** Of the stochastic rounding of bfloat16 weights. */
+    seed?: number;
+  };
   /** Temperature of the rollouts: log-probabilities are taken at it. */
   temperature: number;
 }

@@ -268,7 +268,11 @@ export class Trainer {
 
   #newEngine(): Engine {
     // The trainer generates nothing: the smallest cache.
-    return new Engine({ store: this.#store, threads: this.#threads, maxSequences: 1, maxSequenceTokens: 64 });
+    const { moments = 'float32', seed = 0 } = this.#recipe.optimizer;
+    return new Engine({
+      ...{ store: this.#store, threads: this.#threads, maxSequences: 1, maxSequenceTokens: 64 },
+      optimizer: { moments, seed },
+    });
   }
 
   /** log pi of the weights as they are now, for every produced token. */

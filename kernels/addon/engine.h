@@ -85,6 +85,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   std::optional<VersionedSegment::Reader> base_;  // the frozen base under adapters, pinned as long as the engine lives
   int32_t threads_ = 1;
   SchedulerOptions scheduler_options_;
+  Moments moments_;
 
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<TaskThread> tasks_;

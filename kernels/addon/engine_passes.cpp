@@ -1,9 +1,8 @@
 // Packed passes and the optimiser: each call becomes a task of the engine's task thread; they run in the order of the
 // calls.
-#include <algorithm>
-
 #include "arguments.h"
 #include "engine.h"
+#include "views.h"
 
 namespace sinkflex {
 
@@ -151,19 +150,19 @@ void EngineWrap::ZeroGradients(const Napi::CallbackInfo& info) {
   });
 }
 
-// The whole gradient section as one Float32Array (a copy), at the offsets of the layout.
+// The whole gradient section as one Float32Array, a view at the offsets of the layout. The memory lives as long as the
+// view or the engine.
 Napi::Value EngineWrap::Gradients(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
     RequireAlive();
-    if (open_tasks_ > 0) throw Error("SINKFLEX_ENGINE_BUSY", "passes are under way: await them before gradients()");
+    if (open_tasks_ > 0)
+      throw Error("SINKFLEX_ENGINE_BUSY", "passes are under way: await them before you read or change gradients");
     if (tasks_) tasks_->wait_idle();  // at most a zeroGradients
-    Trainer& trainer = NeedTrainer();
-    const float* from = trainer.gradients();
-    const size_t count = static_cast<size_t>(trainer.gradient_bytes()) / sizeof(float);
-    auto array = Napi::Float32Array::New(env, count);
-    std::copy(from, from + count, array.Data());
-    return array;
+    const std::shared_ptr<Block> block = NeedTrainer().gradients();
+    const size_t bytes = static_cast<size_t>(block->bytes());
+    const Napi::ArrayBuffer buffer = view_of(env, block->data(), bytes, block);
+    return Napi::Float32Array::New(env, bytes / sizeof(float), buffer, 0);
   });
 }
 
@@ -214,21 +213,22 @@ Napi::Value EngineWrap::SaveMoments(const Napi::CallbackInfo& info) {
   });
 }
 
-// loadMoments(path, mOffsets: Float64Array, vOffsets: Float64Array, step)
+// loadMoments(path, from: Float64Array, to: Float64Array, bytes: Float64Array, step): pieces of the file and where in
+// the block of moments they belong
 Napi::Value EngineWrap::LoadMoments(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
     RequireAlive();
     const std::string path = string_of(info[0], "path");
-    auto offsets = [&](const Napi::Value& value, const char* name) {
-      const auto from = doubles_of(value, name);
-      if (from.size != parameters_->tensors().size()) throw bad_argument(name, "one offset a tensor");
-      return std::vector<int64_t>(from.data, from.data + from.size);
-    };
-    const std::vector<int64_t> m = offsets(info[1], "mOffsets"), v = offsets(info[2], "vOffsets");
-    const int64_t step = integer_of(info[3], "step", 0, int64_t{1} << 52);
+    const auto from = doubles_of(info[1], "from"), to = doubles_of(info[2], "to"), bytes = doubles_of(info[3], "bytes");
+    if (from.size != to.size || to.size != bytes.size) throw bad_argument("bytes", "as long as from and to");
+    std::vector<MomentPiece> pieces;
+    for (size_t i = 0; i < from.size; ++i)
+      pieces.push_back(
+          {static_cast<int64_t>(from.data[i]), static_cast<int64_t>(to.data[i]), static_cast<int64_t>(bytes.data[i])});
+    const int64_t step = integer_of(info[4], "step", 0, int64_t{1} << 52);
     Trainer* trainer = &NeedTrainer();
-    return Post(env, [=] { trainer->load_moments(path, m, v, step); }, {});
+    return Post(env, [=] { trainer->load_moments(path, pieces, step); }, {});
   });
 }
 

@@ -11,27 +11,13 @@
 #include "addon.h"
 #include "native_task.h"
 #include "values.h"
+#include "views.h"
 
 namespace sinkflex {
 namespace {
 
-constexpr uint64_t kViewLimit = uint64_t{1} << 32;  // Node 20 aborts on a larger external ArrayBuffer
 constexpr napi_type_tag kSegmentTag = {0x5e67a1d0c3b24f18, 0x9b1f6d2ec04a7735};
 constexpr napi_type_tag kWritingTag = {0x1c9e4b7a52d84e06, 0xa8f30b6d917e24c5};
-
-// Bytes of a slot as a view that keeps `owner` alive until it is collected, even if the wrapper is gone before.
-template <typename Owner>
-Napi::ArrayBuffer view_of(Napi::Env env, const uint8_t* data, uint64_t size, const std::shared_ptr<Owner>& owner) {
-  if (size > kViewLimit) {
-    throw make_error(env, "SINKFLEX_BAD_ARGUMENT",
-                     "a slot of " + std::to_string(size) +
-                         " bytes has no single view (the limit is 4 GiB); read it tensor by tensor");
-  }
-  auto* kept = new std::shared_ptr<Owner>(owner);
-  return Napi::ArrayBuffer::New(
-      env, const_cast<uint8_t*>(data), static_cast<size_t>(size),
-      [](Napi::Env, void*, std::shared_ptr<Owner>* hint) { delete hint; }, kept);
-}
 
 // Views end with what they show: a stale view becomes empty instead of showing another version.
 void detach(Napi::Reference<Napi::ArrayBuffer>& view) {
@@ -201,8 +187,10 @@ class PinWrap : public Napi::ObjectWrap<PinWrap> {
 
   Napi::Value data(const Napi::CallbackInfo& info) {
     if (reader_ == nullptr) throw make_error(info.Env(), "SINKFLEX_STORE_CLOSED", "this pin was released; pin again");
-    if (view_.IsEmpty())
-      view_ = Napi::Persistent(view_of(info.Env(), bytes_, reader_->segment()->slot_bytes(), reader_));
+    guard(info.Env(), [&] {
+      if (view_.IsEmpty())
+        view_ = Napi::Persistent(view_of(info.Env(), bytes_, reader_->segment()->slot_bytes(), reader_));
+    });
     return view_.Value();
   }
 
@@ -262,8 +250,10 @@ class WritingWrap : public Napi::ObjectWrap<WritingWrap> {
 
   Napi::Value data(const Napi::CallbackInfo& info) {
     VersionedSegment::Writing& writing = this->writing(info.Env());
-    if (view_.IsEmpty())
-      view_ = Napi::Persistent(view_of(info.Env(), writing.data(), segment_->slot_bytes(), writing_));
+    guard(info.Env(), [&] {
+      if (view_.IsEmpty())
+        view_ = Napi::Persistent(view_of(info.Env(), writing.data(), segment_->slot_bytes(), writing_));
+    });
     return view_.Value();
   }
 

@@ -9,11 +9,11 @@
 #include "native_task.h"
 #include "region.h"
 #include "values.h"
+#include "views.h"
 
 namespace sinkflex {
 namespace {
 
-constexpr uint64_t kViewLimit = uint64_t{1} << 32;  // Node 20 aborts on a larger external ArrayBuffer
 constexpr uint64_t kLargest = uint64_t{1} << 46;
 constexpr napi_type_tag kPoolTag = {0x3fb1e6c82d904a57, 0xb7120c4ea95d68f3};
 
@@ -46,13 +46,6 @@ BlockAddress address_of(const Napi::Value& value) {
     throw Error("SINKFLEX_BAD_ARGUMENT", "this is no descriptor of a block");
   return {{descriptor.pid, descriptor.start_time, descriptor.fd, descriptor.nonce, descriptor.bytes},
           descriptor.generation};
-}
-
-template <typename Owner>
-Napi::ArrayBuffer view_of(Napi::Env env, uint8_t* data, uint64_t bytes, const std::shared_ptr<Owner>& owner) {
-  auto* kept = new std::shared_ptr<Owner>(owner);
-  return Napi::ArrayBuffer::New(
-      env, data, static_cast<size_t>(bytes), [](Napi::Env, void*, std::shared_ptr<Owner>* hint) { delete hint; }, kept);
 }
 
 // (offsets, Uint8Arrays): where each goes

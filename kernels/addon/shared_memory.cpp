@@ -7,11 +7,10 @@
 #include "addon.h"
 #include "region.h"
 #include "values.h"
+#include "views.h"
 
 namespace sinkflex {
 namespace {
-
-constexpr uint64_t kViewLimit = uint64_t{1} << 32;  // Node 20 aborts on a larger external ArrayBuffer
 
 class SharedMemoryWrap : public Napi::ObjectWrap<SharedMemoryWrap> {
  public:
@@ -54,14 +53,7 @@ class SharedMemoryWrap : public Napi::ObjectWrap<SharedMemoryWrap> {
       const uint64_t size = region.address().bytes;
       const uint64_t offset = integer_argument(info, 0, "offset", 0, size);
       const uint64_t bytes = integer_argument(info, 1, "bytes", 0, size - offset);
-      if (bytes > kViewLimit) {
-        throw Error("SINKFLEX_BAD_ARGUMENT",
-                    "a view of " + std::to_string(bytes) + " bytes is not possible (the limit is 4 GiB): take several");
-      }
-      auto* kept = new std::shared_ptr<SharedRegion>(region_);
-      Napi::ArrayBuffer buffer = Napi::ArrayBuffer::New(
-          env, region.data() + offset, static_cast<size_t>(bytes),
-          [](Napi::Env, void*, std::shared_ptr<SharedRegion>* hint) { delete hint; }, kept);
+      const Napi::ArrayBuffer buffer = view_of(env, region.data() + offset, bytes, region_);
       std::erase_if(views_, [](const Napi::Reference<Napi::ArrayBuffer>& view) { return view.Value().IsEmpty(); });
       views_.push_back(Napi::Weak(buffer));
       return buffer;

@@ -57,7 +57,7 @@ sfx_backend make_table() {
   SFX_ABSENT(moe_adapted_forward), SFX_ABSENT(moe_adapted_backward);
   SFX_ABSENT(swiglu_forward), SFX_ABSENT(swiglu_backward);
   SFX_ABSENT(linear_logprob_forward), SFX_ABSENT(linear_logprob_backward), SFX_ABSENT(linear_sample);
-  SFX_ABSENT(sum_squares), SFX_ABSENT(adamw), SFX_ABSENT(scale);
+  SFX_ABSENT(sum_squares), SFX_ABSENT(adamw), SFX_ABSENT(adamw_stored), SFX_ABSENT(scale);
   t.fma_work = fma_work;
 #undef SFX_ABSENT
   return t;

@@ -57,14 +57,13 @@ class File {
 
 }  // namespace
 
-void write_moments(const std::string& path, const std::string& header, const uint8_t* m, const uint8_t* v,
-                   int64_t section_bytes, int64_t step) {
+void write_moments(const std::string& path, const std::string& header, const uint8_t* block, int64_t bytes,
+                   int64_t step) {
   const std::string part = path + ".part-" + std::to_string(::getpid());
   try {
     File file(part, O_WRONLY | O_CREAT | O_TRUNC);
     file.write(header.data(), static_cast<int64_t>(header.size()));
-    file.write(m, section_bytes);
-    file.write(v, section_bytes);
+    file.write(block, bytes);
     file.write(&step, sizeof step);
     file.sync();
   } catch (...) {
@@ -76,13 +75,12 @@ void write_moments(const std::string& path, const std::string& header, const uin
   File(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash), O_RDONLY | O_DIRECTORY).sync();
 }
 
-void read_moments(const std::string& path, const std::vector<int64_t>& m_offsets, const std::vector<int64_t>& v_offsets,
-                  const std::vector<TensorSpec>& tensors, uint8_t* m, uint8_t* v) {
+void read_moments(const std::string& path, const std::vector<MomentPiece>& pieces, uint8_t* block, int64_t bytes) {
   File file(path, O_RDONLY);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const int64_t bytes = tensors[i].count() * static_cast<int64_t>(sizeof(float));
-    file.read_at(m + tensors[i].offset, bytes, m_offsets.at(i));
-    file.read_at(v + tensors[i].offset, bytes, v_offsets.at(i));
+  for (const MomentPiece& piece : pieces) {
+    if (piece.to < 0 || piece.bytes < 0 || piece.to + piece.bytes > bytes)
+      throw Error("SINKFLEX_INTERNAL", "a piece of the moments lies outside their block");
+    file.read_at(block + piece.to, piece.bytes, piece.from);
   }
 }
 

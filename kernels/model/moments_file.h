@@ -1,6 +1,6 @@
-// The optimiser's state on disk: a safetensors file with the sections m.*, v.* and the step count, in that order. The
-// header is written and checked by kernels/optimizer-state.ts; here only bytes move. A file appears under its name only
-// when it is whole and on the disk.
+// The optimiser's state on disk: a safetensors file of the block of moments as it lies in memory, and the step count.
+// The header is written and checked by kernels/optimizer-state.ts; here only bytes move. A file appears under its name
+// only when it is whole and on the disk.
 #ifndef SINKFLEX_MODEL_MOMENTS_FILE_H
 #define SINKFLEX_MODEL_MOMENTS_FILE_H
 
@@ -8,16 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "parameters.h"
+#include "trainer.h"
 
 namespace sinkflex {
 
-void write_moments(const std::string& path, const std::string& header, const uint8_t* m, const uint8_t* v,
-                   int64_t section_bytes, int64_t step);
+void write_moments(const std::string& path, const std::string& header, const uint8_t* block, int64_t bytes,
+                   int64_t step);
 
-// Offsets are from the start of the file, one a tensor of the table.
-void read_moments(const std::string& path, const std::vector<int64_t>& m_offsets, const std::vector<int64_t>& v_offsets,
-                  const std::vector<TensorSpec>& tensors, uint8_t* m, uint8_t* v);
+void read_moments(const std::string& path, const std::vector<MomentPiece>& pieces, uint8_t* block, int64_t bytes);
 
 }  // namespace sinkflex
 #endif

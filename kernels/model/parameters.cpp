@@ -1,5 +1,6 @@
 #include "parameters.h"
 
+#include <algorithm>
 #include <limits>
 
 #if defined(__x86_64__)
@@ -17,12 +18,14 @@ void reset_float_environment() {
 #endif
 }
 
-void Parameters::check_bounds() const {
-  for (const TensorSpec& t : tensors_) {
-    const int64_t count = t.count();
-    if (t.offset < 0 || t.offset % 4 != 0 || count < 0 || count > (std::numeric_limits<int64_t>::max() >> 4) ||
-        t.offset + count * 4 > data_bytes_)
+void Parameters::check_bounds() {
+  for (TensorSpec& t : tensors_) {
+    const int64_t count = t.count(), each = t.bf16 ? 2 : 4;
+    if (t.gradient < 0) t.gradient = t.offset;
+    if (t.offset < 0 || t.offset % each != 0 || t.gradient % 4 != 0 || count < 0 ||
+        count > (std::numeric_limits<int64_t>::max() >> 4) || t.offset + count * each > data_bytes_)
       throw Error("SINKFLEX_INTERNAL", "tensor " + t.name + " lies outside the data section");
+    gradient_bytes_ = std::max(gradient_bytes_, t.gradient + count * 4);
   }
 }
 
@@ -158,44 +161,42 @@ int Parameters::find(const std::string& name, std::vector<int64_t> shape) {
   throw Error("SINKFLEX_INTERNAL", "the tensor table lacks " + name);
 }
 
-sfx_tensor Parameters::at(const void* data, int index) const {
+sfx_tensor Parameters::at(const void* data, int index, bool gradient) const {
   if (index < 0) return view(nullptr, {0});
   const TensorSpec& t = tensors_[static_cast<size_t>(index)];
-  const uint8_t* p = static_cast<const uint8_t*>(data) + t.offset;
-  switch (t.shape.size()) {
-    case 1:
-      return view(p, {t.shape[0]});
-    case 2:
-      return view(p, {t.shape[0], t.shape[1]});
-    default:
-      return view(p, {t.shape[0], t.shape[1], t.shape[2]});
-  }
+  const uint8_t* p = static_cast<const uint8_t*>(data) + (gradient ? t.gradient : t.offset);
+  const std::vector<int64_t>& s = t.shape;
+  sfx_tensor x = s.size() == 1 ? view(p, {s[0]}) : s.size() == 2 ? view(p, {s[0], s[1]}) : view(p, {s[0], s[1], s[2]});
+  if (t.bf16 && !gradient) x.dtype = SFX_BF16;
+  return x;
 }
 
-void Parameters::bind_adapters(const void* data, Weights* w) const {
+void Parameters::bind_adapters(const void* data, Weights* w, bool gradients) const {
   for (size_t l = 0; l < adapters_.size(); ++l)
-    for (const AdapterEntry& entry : adapters_[l]) w->layers[l].*entry.member = {at(data, entry.a), at(data, entry.b)};
+    for (const AdapterEntry& entry : adapters_[l])
+      w->layers[l].*entry.member = {at(data, entry.a, gradients), at(data, entry.b, gradients)};
+}
+
+void Parameters::bind_own(const void* data, Weights* w, bool gradients) const {
+  w->embed = at(data, embed_, gradients);
+  w->norm = at(data, norm_, gradients);
+  w->head = at(data, head_, gradients);
+  w->layers.resize(layers_.size());
+  for (size_t l = 0; l < layers_.size(); ++l)
+    for (const Entry& entry : layers_[l]) w->layers[l].*entry.member = at(data, entry.index, gradients);
 }
 
 void Parameters::bind_gradients(const void* data, Weights* w) const {
-  if (!base_) return bind(data, w);
+  if (!base_) return bind_own(data, w, true);
   *w = Weights{};
   w->layers.resize(adapters_.size());
-  bind_adapters(data, w);
+  bind_adapters(data, w, true);
 }
 
 void Parameters::bind(const void* data, Weights* w) const {
-  if (base_) {
-    base_->bind(base_data_, w);
-    bind_adapters(data, w);
-    return;
-  }
-  w->embed = at(data, embed_);
-  w->norm = at(data, norm_);
-  w->head = at(data, head_);
-  w->layers.resize(layers_.size());
-  for (size_t l = 0; l < layers_.size(); ++l)
-    for (const Entry& entry : layers_[l]) w->layers[l].*entry.member = at(data, entry.index);
+  if (!base_) return bind_own(data, w, false);
+  base_->bind(base_data_, w);
+  bind_adapters(data, w, false);
 }
 
 }  // namespace sinkflex

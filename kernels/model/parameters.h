@@ -1,5 +1,5 @@
 // The parameters of a model inside one slot (a safetensors image): which tensor lies where, and views of them for the
-// passes. Gradients and moments use the same offsets in buffers of their own, so one table serves all three.
+// passes. Gradients are float32 whatever the parameters are, at offsets of their own.
 #ifndef SINKFLEX_MODEL_PARAMETERS_H
 #define SINKFLEX_MODEL_PARAMETERS_H
 
@@ -18,6 +18,8 @@ struct TensorSpec {
   std::vector<int64_t> shape;
   int64_t offset = 0;  // bytes from the start of the data section; 64-byte aligned where sizes allow (tensor-layout.ts)
   bool decay = false;  // weight decay applies: not to norms, biases and sinks
+  bool bf16 = false;
+  int64_t gradient = -1;  // bytes from the start of the gradients; -1: as `offset`
   int64_t count() const {
     int64_t n = 1;
     for (int64_t s : shape) n *= s;
@@ -64,6 +66,7 @@ class Parameters {
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int64_t data_start() const { return data_start_; }
   int64_t data_bytes() const { return data_bytes_; }
+  int64_t gradient_bytes() const { return gradient_bytes_; }
   int64_t head_tensor() const { return head_; }  // the embedding when tied
 
   // Points `weights` at the tensors whose data section starts at `data`. Allocates only the first time.
@@ -81,14 +84,15 @@ class Parameters {
     Adapter LayerWeights::* member;
     int a, b;  // -1: the layer has none
   };
-  void check_bounds() const;
+  void check_bounds();
   int find(const std::string& name, std::vector<int64_t> shape);
   int find_optional(const std::string& name, std::vector<int64_t> shape);
-  void bind_adapters(const void* data, Weights* weights) const;
-  sfx_tensor at(const void* data, int index) const;
+  void bind_own(const void* data, Weights* weights, bool gradients) const;
+  void bind_adapters(const void* data, Weights* weights, bool gradients) const;
+  sfx_tensor at(const void* data, int index, bool gradient) const;
 
   std::vector<TensorSpec> tensors_;
-  int64_t data_start_, data_bytes_;
+  int64_t data_start_, data_bytes_, gradient_bytes_ = 0;
   int embed_ = -1, norm_ = -1, head_ = -1;
   std::vector<std::vector<Entry>> layers_;
   std::shared_ptr<const Parameters> base_;

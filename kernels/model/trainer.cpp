@@ -24,13 +24,19 @@ class Stopwatch {
 }  // namespace
 
 Trainer::Trainer(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
-                 std::shared_ptr<VersionedSegment> segment, int32_t threads)
+                 std::shared_ptr<VersionedSegment> segment, int32_t threads, Moments moments)
     : backend_(backend),
       stream_(backend->stream_create(threads)),
       config_(config),
       parameters_(std::move(parameters)),
       segment_(std::move(segment)),
-      pass_(backend, stream_, config, threads) {}
+      pass_(backend, stream_, config, threads),
+      moments_(std::move(moments)) {
+  if (!moments_.tensors.empty()) return;
+  for (const TensorSpec& t : parameters_->tensors())
+    moments_.tensors.push_back({t.gradient, parameters_->gradient_bytes() + t.gradient});
+  moments_.bytes = 2 * parameters_->gradient_bytes();
+}
 
 Trainer::~Trainer() { backend_->stream_destroy(stream_); }
 
@@ -59,7 +65,7 @@ void Trainer::count_memory() {
   counters.activation_bytes = pass_.activation_bytes();
   counters.logits_bytes = pass_.logits_bytes();
   counters.workspace_bytes = std::max<int64_t>(0, pass_.workspace_bytes() - pass_.logits_bytes());
-  counters.gradient_bytes = gradient_block_.bytes() + head_block_.bytes();
+  counters.gradient_bytes = gradient_block_->bytes() + head_block_.bytes();
   counters.optimizer_bytes = moment_block_.bytes();
 }
 
@@ -80,9 +86,9 @@ void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t to
 }
 
 void Trainer::ensure_gradients() {
-  if (gradient_block_.data()) return;
-  gradient_block_ = Block(backend_, parameters_->data_bytes());
-  parameters_->bind_gradients(gradient_block_.data(), &gradients_.views);
+  if (gradient_block_->data()) return;
+  *gradient_block_ = Block(backend_, parameters_->gradient_bytes());
+  parameters_->bind_gradients(gradient_block_->data(), &gradients_.views);
   gradients_.head = gradients_.views.head;
   if (config_.tied && !parameters_->adapted()) {
     head_block_ = Block(backend_, config_.vocab * config_.hidden * static_cast<int64_t>(sizeof(float)));
@@ -92,8 +98,8 @@ void Trainer::ensure_gradients() {
 }
 
 void Trainer::zero_gradients() {
-  if (!gradient_block_.data()) return;
-  check(backend_, backend_->fill_zero(stream_, gradient_block_.data(), gradient_block_.bytes()), "fill_zero");
+  if (!gradient_block_->data()) return;
+  check(backend_, backend_->fill_zero(stream_, gradient_block_->data(), gradient_block_->bytes()), "fill_zero");
   if (head_block_.data())
     check(backend_, backend_->fill_zero(stream_, head_block_.data(), head_block_.bytes()), "fill_zero");
   check(backend_, backend_->synchronize(stream_), "synchronize");
@@ -110,15 +116,15 @@ void Trainer::fold_tied_head() {
   }
 }
 
-const float* Trainer::gradients() {
+std::shared_ptr<Block> Trainer::gradients() {
   ensure_gradients();
   fold_tied_head();
-  return gradient_block_.floats();
+  return gradient_block_;
 }
 
 void Trainer::ensure_moments() {
   if (moment_block_.data()) return;
-  moment_block_ = Block(backend_, 2 * moment_stride());
+  moment_block_ = Block(backend_, moments_.bytes);
   check(backend_, backend_->fill_zero(stream_, moment_block_.data(), moment_block_.bytes()), "fill_zero");
   check(backend_, backend_->synchronize(stream_), "synchronize");
 }
@@ -131,12 +137,12 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
   fold_tied_head();
   pass_.drop();
 
-  const uint8_t* gradient = static_cast<const uint8_t*>(gradient_block_.data());
+  const uint8_t* gradient = static_cast<const uint8_t*>(gradient_block_->data());
   double squares = 0;
   for (const TensorSpec& t : parameters_->tensors()) {
     double sum = 0;
     check(backend_,
-          backend_->sum_squares(stream_, reinterpret_cast<const float*>(gradient + t.offset), t.count(), &sum),
+          backend_->sum_squares(stream_, reinterpret_cast<const float*>(gradient + t.gradient), t.count(), &sum),
           "sum_squares");
     check(backend_, backend_->synchronize(stream_), "synchronize");
     squares += sum;
@@ -171,16 +177,10 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
   VersionedSegment::Writing writing = segment_->begin_write(wait);
   uint8_t* new_slot = writing.data();
   std::memcpy(new_slot, old_slot, static_cast<size_t>(start));  // the safetensors header
-  uint8_t* m = static_cast<uint8_t*>(moment_block_.data());
-  uint8_t* v = m + moment_stride();
-  for (const TensorSpec& t : parameters_->tensors()) {
+  for (size_t i = 0; i < moments_.tensors.size(); ++i) {
+    const TensorSpec& t = parameters_->tensors()[i];
     a.weight_decay = t.decay ? static_cast<float>(o.weight_decay) : 0.0f;
-    check(backend_,
-          backend_->adamw(stream_, reinterpret_cast<const float*>(old_slot + start + t.offset),
-                          reinterpret_cast<const float*>(gradient + t.offset), reinterpret_cast<float*>(m + t.offset),
-                          reinterpret_cast<float*>(v + t.offset), t.count(), &a,
-                          reinterpret_cast<float*>(new_slot + start + t.offset)),
-          "adamw");
+    update(t, moments_.tensors[i], a, old_slot + start + t.offset, new_slot + start + t.offset);
   }
   check(backend_, backend_->synchronize(stream_), "synchronize");
   ++step_;
@@ -192,17 +192,38 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
   return norm;
 }
 
-void Trainer::save_moments(const std::string& path, const std::string& header) {
-  ensure_moments();
-  const uint8_t* m = static_cast<const uint8_t*>(moment_block_.data());
-  write_moments(path, header, m, m + moment_stride(), parameters_->data_bytes(), step_);
+void Trainer::update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_options& options, const uint8_t* from,
+                     uint8_t* to) {
+  uint8_t* const block = static_cast<uint8_t*>(moment_block_.data());
+  const float* g = reinterpret_cast<const float*>(static_cast<const uint8_t*>(gradient_block_->data()) + t.gradient);
+  if (!t.bf16 && !at.quantized()) {
+    check(backend_,
+          backend_->adamw(stream_, reinterpret_cast<const float*>(from), g, reinterpret_cast<float*>(block + at.m),
+                          reinterpret_cast<float*>(block + at.v), t.count(), &options, reinterpret_cast<float*>(to)),
+          "adamw");
+    return;
+  }
+  sfx_adamw_storage s{};
+  s.bf16 = t.bf16;
+  s.key[0] = moments_.seed, s.key[1] = static_cast<uint32_t>(step_);
+  s.first = t.gradient / static_cast<int64_t>(sizeof(float));
+  s.quantized = at.quantized();
+  s.m = block + at.m, s.v = block + at.v;
+  if (at.quantized()) {
+    s.m_scale = reinterpret_cast<float*>(block + at.m_scale);
+    s.v_scale = reinterpret_cast<float*>(block + at.v_scale);
+  }
+  check(backend_, backend_->adamw_stored(stream_, from, g, t.count(), &options, &s, to), "adamw_stored");
 }
 
-void Trainer::load_moments(const std::string& path, const std::vector<int64_t>& m_offsets,
-                           const std::vector<int64_t>& v_offsets, int64_t step) {
-  Block fresh(backend_, 2 * moment_stride());
-  uint8_t* m = static_cast<uint8_t*>(fresh.data());
-  read_moments(path, m_offsets, v_offsets, parameters_->tensors(), m, m + moment_stride());
+void Trainer::save_moments(const std::string& path, const std::string& header) {
+  ensure_moments();
+  write_moments(path, header, static_cast<const uint8_t*>(moment_block_.data()), moments_.bytes, step_);
+}
+
+void Trainer::load_moments(const std::string& path, const std::vector<MomentPiece>& pieces, int64_t step) {
+  Block fresh(backend_, moments_.bytes);
+  read_moments(path, pieces, static_cast<uint8_t*>(fresh.data()), moments_.bytes);
   moment_block_ = std::move(fresh);
   step_ = step;
 }

@@ -20,6 +20,21 @@ struct StepOptions {
   uint32_t lineage = 0, version = 0;
 };
 
+// Where the moments of each tensor lie in their block, in bytes; scales only where they are 8-bit codes.
+struct MomentSpec {
+  int64_t m = 0, v = 0, m_scale = -1, v_scale = -1;
+  bool quantized() const { return m_scale >= 0; }
+};
+struct Moments {
+  std::vector<MomentSpec> tensors;  // one a tensor of the parameters
+  int64_t bytes = 0;
+  uint32_t seed = 0;  // of the stochastic rounding of bf16 parameters
+};
+// A piece of a file that goes into the block of moments.
+struct MomentPiece {
+  int64_t from, to, bytes;
+};
+
 struct TrainingCounters {
   std::atomic<int64_t> forward_passes{0}, forward_tokens{0}, forward_ns{0};
   std::atomic<int64_t> backward_passes{0}, backward_tokens{0}, backward_ns{0};
@@ -31,7 +46,7 @@ struct TrainingCounters {
 class Trainer {
  public:
   Trainer(const sfx_backend* backend, const Config& config, std::shared_ptr<const Parameters> parameters,
-          std::shared_ptr<VersionedSegment> segment, int32_t threads);
+          std::shared_ptr<VersionedSegment> segment, int32_t threads, Moments moments = {});
   ~Trainer();
 
   Version forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy,
@@ -43,19 +58,19 @@ class Trainer {
   // gradients. Returns the norm before clipping. SINKFLEX_ENGINE_NOT_FINITE leaves weights and moments untouched.
   double step(const StepOptions& options, const std::atomic<bool>* stop);
 
-  // Gradient buffer at the offsets of Parameters, with the two parts of a tied head added up.
-  const float* gradients();
-  int64_t gradient_bytes() const { return parameters_->data_bytes(); }
+  // The accumulated gradients at the offsets of Parameters, with the two parts of a tied head added up. Whoever holds
+  // them may read and change them between passes; they outlive the trainer.
+  std::shared_ptr<Block> gradients();
 
   // Moments: see moments_file.h. A load that fails changes nothing.
   void save_moments(const std::string& path, const std::string& header);
-  void load_moments(const std::string& path, const std::vector<int64_t>& m_offsets,
-                    const std::vector<int64_t>& v_offsets, int64_t step);
+  void load_moments(const std::string& path, const std::vector<MomentPiece>& pieces, int64_t step);
 
   TrainingCounters counters;
 
  private:
-  int64_t moment_stride() const { return (parameters_->data_bytes() + 63) / 64 * 64; }
+  void update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_options& options, const uint8_t* from,
+              uint8_t* to);
   void count_memory();
   void ensure_gradients();
   void fold_tied_head();
@@ -71,7 +86,9 @@ class Trainer {
   TrainingPass pass_;
   Weights weights_;
   const uint8_t* bound_ = nullptr;
-  Block gradient_block_, head_block_, moment_block_;
+  Moments moments_;
+  std::shared_ptr<Block> gradient_block_ = std::make_shared<Block>();
+  Block head_block_, moment_block_;
   Gradients gradients_;
   int64_t step_ = 0;
 };

@@ -70,6 +70,8 @@ int32_t linear_sample(sfx_stream*, const sfx_tensor* hidden, const sfx_tensor* w
 int32_t sum_squares(sfx_stream*, const float* g, int64_t count, double* sum);
 int32_t adamw(sfx_stream*, const float* p_in, const float* g, float* m, float* v, int64_t count,
               const sfx_adamw_options*, float* p_out);
+int32_t adamw_stored(sfx_stream*, const void* p_in, const float* g, int64_t count, const sfx_adamw_options*,
+                     const sfx_adamw_storage*, void* p_out);
 int32_t scale(sfx_stream*, float* x, int64_t count, float factor);
 double fma_work(int64_t steps);
 

@@ -87,6 +87,7 @@ static const sfx_backend table = {
     Guarded<linear_sample>::call,
     Guarded<sum_squares>::call,
     Guarded<adamw>::call,
+    Guarded<adamw_stored>::call,
     Guarded<scale>::call,
     fma_work,
 };

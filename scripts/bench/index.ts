@@ -22,7 +22,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
   scale: scaleSuite,
 };
 
-/** No row takes half of it, with rivals and on a busy machine. */
+/** Without a word from a row: no piece of one takes so long, with rivals and on a busy machine. */
 const ROW_LIMIT_MS = 480_000;
 
 interface BenchOptions {
@@ -61,18 +61,23 @@ async function runRows(chosen: readonly [string, Suite[string]][], o: BenchOptio
   try {
     for (const [id, measure] of chosen) {
       process.stderr.write(`${id} ...\n`);
+      let heard = performance.now();
       const measuring = measure({
         peers: o.peers ?? false,
         quick: o.quick ?? false,
-        note: (text) => process.stderr.write(`  ${text}\n`),
+        note: (text) => {
+          heard = performance.now();
+          process.stderr.write(`  ${text}\n`);
+        },
         report: (row) => {
+          heard = performance.now();
           rows.push(row);
           if (o.json) process.stdout.write(`${JSON.stringify(row)}\n`);
         },
         atEnd: (close) => closers.push(close),
       });
       try {
-        stuck = !(await within(ROW_LIMIT_MS, measuring));
+        stuck = !(await within(ROW_LIMIT_MS, measuring, () => heard));
       } catch (error) {
         if (chosen.length === 1) throw error;
         failed.push(`${id}: ${(error as Error).message}`);
@@ -99,15 +104,17 @@ async function runRows(chosen: readonly [string, Suite[string]][], o: BenchOptio
   if (stuck) process.exit();
 }
 
-/** Whether it ended in time. */
-async function within(ms: number, work: Promise<void>): Promise<boolean> {
-  let late: NodeJS.Timeout | undefined;
+/** Whether it ended before it was silent for so long. */
+async function within(ms: number, work: Promise<void>, heard: () => number): Promise<boolean> {
+  let watch: NodeJS.Timeout | undefined;
   const limit = new Promise<boolean>((done) => {
-    late = setTimeout(() => done(false), ms);
+    watch = setInterval(() => {
+      if (performance.now() - heard() > ms) done(false);
+    }, 1000);
   });
   try {
     return await Promise.race([work.then(() => true), limit]);
   } finally {
-    clearTimeout(late);
+    clearInterval(watch);
   }
 }

@@ -12,6 +12,8 @@ export interface Cell {
   /** VmHWM in bytes; left out where memory ran out. */
   peak?: number;
   seconds?: number;
+  /** On the processors, all threads: what other work on the machine does not change much. */
+  cpuSeconds?: number;
   /** Mean over the next tokens: both sides do the same work. */
   loss?: number;
   /** Why there is no peak. */
@@ -21,8 +23,8 @@ export interface Cell {
 }
 
 const mib = (bytes: number): string => Math.round(bytes / 2 ** 20).toLocaleString('en');
-const peakOf = (c?: Cell): string => (c === undefined ? '' : c.peak === undefined ? 'out of memory' : mib(c.peak));
-const secondsOf = (c?: Cell): string => (c?.seconds === undefined ? '' : c.seconds.toFixed(2));
+const peakOf = (c?: Cell): string => (c === undefined ? '' : c.peak === undefined ? (c.memory ?? '') : mib(c.peak));
+const secondsOf = (c?: Cell): string => (c?.cpuSeconds === undefined ? '' : c.cpuSeconds.toFixed(2));
 
 export function writePage(cells: readonly Cell[], threads: number): void {
   const plain = cells.filter((c) => c.part === 'none');
@@ -46,11 +48,13 @@ export function writePage(cells: readonly Cell[], threads: number): void {
 
 Written by \`npm run bench -- memory --peers\`. A gpt_oss model of 10 million parameters (4 layers, width 256, 8 query and 2 key heads of 32,
 8 experts of which 2 a token, window 128 in every other layer, vocabulary 4,096), float32, ${threads} threads, one sequence: forward, loss of every
-next token, backward, AdamW. Each cell is one step in a fresh process (first step, so that times include what is made once) under 16 GiB:
-eager is transformers' \`attn_implementation="eager"\` with its address space limited, ours has its resident memory watched. Peaks are
-VmHWM of the process, runtime included (torch's libraries, Node).
+next token, backward, AdamW. Each cell is one step in a fresh process (first step, so that times include what is made once) that is ended
+when its resident memory passes 16 GiB or it has taken 300 s of processor time, on both sides alike: eager is transformers'
+\`attn_implementation="eager"\`. Peaks are VmHWM of the process, runtime included (torch's libraries, Node); times are processor seconds of all
+threads. After the first length that eager could not take, longer ones are not tried. \`SINKFLEX_BENCH_CELLS=cells.jsonl\` before the command
+keeps what was measured and goes on from it.
 
-${tableOf(['tokens', 'eager MiB', 'ours MiB', 'saving', 'eager s', 'ours s', 'ours: activations MiB', 'workspace MiB', 'logits MiB'], rows)}
+${tableOf(['tokens', 'eager MiB', 'ours MiB', 'saving', 'eager cpu s', 'ours cpu s', 'ours: activations MiB', 'workspace MiB', 'logits MiB'], rows)}
 
 ![Peak memory by length](memory.svg)
 
@@ -58,11 +62,11 @@ ${tableOf(['tokens', 'eager MiB', 'ours MiB', 'saving', 'eager s', 'ours s', 'ou
 
 At ${at?.toLocaleString('en')} tokens:
 
-${tableOf(['step', 'peak MiB', 's'], ablation)}
+${tableOf(['step', 'peak MiB', 'cpu s'], ablation)}
 
 The engine keeps checkpointing as a switch (\`forward({ checkpointing })\`), so that it is added to ours. Chunked loss is added to eager instead: the
-engine has no path with whole logits. Fused attention and the mask's metadata (blocks skipped outside a window) have no switch either, and no
-row of their own here: their share is not measured.
+engine has no path with whole logits. all-full gives every layer full attention: what the windowed half of the layers costs where no block can be
+skipped. Fused attention has no switch: its share is what is left between eager with both additions and ours.
 `;
   writeFileSync(join(packageRoot, 'docs', 'memory.md'), page);
   const line = (of: readonly Cell[]) => of.filter((c) => c.peak !== undefined).map((c) => ({ x: c.tokens, y: c.peak! / 2 ** 30 }));

@@ -1,8 +1,9 @@
 // Suite `memory`: peak memory and time of one training step of a small gpt_oss model at 1,024 to 32,768 tokens, ours beside transformers'
-// eager one, each cell in a process of its own under a limit; then parts taken away or added one at a time. With --peers, rewrites the
-// figures of docs/memory.md and its plot.
+// eager one, each cell in a process of its own whose resident memory is watched; then parts taken away or added one at a time. With --peers,
+// rewrites the figures of docs/memory.md and its plot. SINKFLEX_BENCH_CELLS names a file of JSON lines that cells are kept in: what stands
+// there is not measured again, so that the table can be made in pieces.
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -18,7 +19,9 @@ const TOKENS = [1024, 2048, 4096, 8192, 16_384, 32_768] as const;
 /** Of the parts alone: the longest that eager takes, too. */
 const PART_TOKENS = 4096;
 const LIMIT_BYTES = 16 * 2 ** 30;
-const CELL_MS = 150_000;
+/** Time on the processor: the machine may have other work. */
+const CELL_CPU_SECONDS = 300;
+const CELL_MS = 420_000;
 const OURS = fileURLToPath(new URL('./engine/memory-main.js', import.meta.url));
 const THEIRS = join(packageRoot, 'scripts', 'bench', 'peers', 'memory_row.py');
 
@@ -28,20 +31,23 @@ async function measure(context: SuiteContext): Promise<void> {
     context.report({ suite: 'memory', row: 'memory.eager', skipped: `no Python at ${peerPython()} (SINKFLEX_PEERS)` });
   const folder = mkdtempSync(join(tmpdir(), 'sinkflex-bench-memory-'));
   const config = { ...MODELS.moe, max_position_embeddings: 32_768 };
-  const cells: Cell[] = [];
+  const kept = process.env.SINKFLEX_BENCH_CELLS;
+  const cells: Cell[] =
+    kept === undefined || !existsSync(kept)
+      ? []
+      : readFileSync(kept, 'utf8')
+          .split('\n')
+          .filter(Boolean)
+          .map((line) => JSON.parse(line) as Cell);
   const cell = async (side: Cell['side'], part: string, tokens: number): Promise<Cell> => {
+    const known = cells.find((c) => c.side === side && c.part === part && c.tokens === tokens);
+    if (known !== undefined) return known;
     context.note(`${side}, ${part}, ${tokens} tokens`);
     const command = side === 'ours' ? process.execPath : peerPython();
-    const result = await child(command, [
-      side === 'ours' ? OURS : THEIRS,
-      folder,
-      String(tokens),
-      String(THREADS),
-      String(LIMIT_BYTES),
-      part,
-    ]);
+    const result = await child(command, [side === 'ours' ? OURS : THEIRS, folder, String(tokens), String(THREADS), part]);
     const made: Cell = { side, part, tokens, ...result };
     cells.push(made);
+    if (kept !== undefined) appendFileSync(kept, `${JSON.stringify(made)}\n`);
     return made;
   };
   try {
@@ -57,9 +63,10 @@ async function measure(context: SuiteContext): Promise<void> {
       if (eager?.memory !== undefined) eagerEnded = true;
       report(context, `memory.${tokens}`, ours, eager, tokens === 4096);
     }
-    report(context, 'memory.checkpointing', await cell('ours', 'checkpointing', PART_TOKENS));
+    for (const part of ['checkpointing', 'all-full']) report(context, `memory.${part}`, await cell('ours', part, PART_TOKENS));
     if (!peers) return;
-    for (const part of ['checkpointing', 'chunked-loss']) report(context, `memory.eager+${part}`, await cell('eager', part, PART_TOKENS));
+    for (const part of ['checkpointing', 'chunked-loss', 'checkpointing+chunked-loss'])
+      report(context, `memory.eager+${part}`, await cell('eager', part, PART_TOKENS));
     if (!context.quick) writePage(cells, THREADS);
   } finally {
     rmSync(folder, { recursive: true, force: true });
@@ -79,19 +86,41 @@ function report(context: SuiteContext, row: string, ours: Cell, eager?: Cell, ba
     ...(eager?.peak === undefined ? {} : { peer: eager.peak / 2 ** 20, ratio: eager.peak / ours.peak }),
     details: {
       seconds: ours.seconds!,
+      cpuSeconds: ours.cpuSeconds!,
       loss: ours.loss!,
       ...(eager === undefined
         ? {}
         : eager.peak === undefined
           ? { eager: eager.memory ?? 'not measured' }
-          : { eagerSeconds: eager.seconds!, eagerLoss: eager.loss! }),
+          : { eagerSeconds: eager.seconds!, eagerCpuSeconds: eager.cpuSeconds!, eagerLoss: eager.loss! }),
     },
   };
   // A saving of 19.7%.
   context.report(bar ? judged(measured, { ratio: 1.246 }) : measured);
 }
 
-/** The last line of its output. */
+/** A number of /proc/<pid>/status in bytes; 0 once the process is gone. */
+function statusOf(pid: number, field: string): number {
+  try {
+    return 1024 * Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0);
+  } catch {
+    return 0;
+  }
+}
+
+/** Processor seconds of a process and its threads; 0 once it is gone. */
+function processorSeconds(pid: number): number {
+  try {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+      .replace(/^.*\) /, '')
+      .split(' ');
+    return (Number(fields[11]) + Number(fields[12])) / 100;
+  } catch {
+    return 0;
+  }
+}
+
+/** The last line of its output. Both sides are watched alike: resident memory every 20 ms, and the time on the processor. */
 function child(command: string, args: readonly string[]): Promise<Omit<Cell, 'side' | 'part' | 'tokens'>> {
   return new Promise((resolve, reject) => {
     const threads = String(THREADS);
@@ -103,17 +132,30 @@ function child(command: string, args: readonly string[]): Promise<Omit<Cell, 'si
     });
     let out = '';
     let errors = '';
+    let passed: string | undefined;
+    const watch = setInterval(() => {
+      const pid = running.pid ?? 0;
+      if (statusOf(pid, 'VmHWM') > LIMIT_BYTES) passed = `more than ${LIMIT_BYTES / 2 ** 30} GiB`;
+      else if (processorSeconds(pid) > CELL_CPU_SECONDS) passed = `more than ${CELL_CPU_SECONDS} s of processor time`;
+      else return;
+      running.kill('SIGKILL');
+    }, 20);
     running.stdout.on('data', (d) => {
       out += d;
     });
     running.stderr.on('data', (d) => {
       errors += d;
     });
-    running.on('error', reject);
+    running.on('error', (error) => {
+      clearInterval(watch);
+      reject(error);
+    });
     running.on('close', (code, signal) => {
+      clearInterval(watch);
+      if (passed !== undefined) return resolve({ memory: passed });
       const line = out.trim().split('\n').at(-1);
       if (code === 0 && line) return resolve(JSON.parse(line));
-      if (signal === 'SIGKILL') return resolve({ memory: `ended after ${CELL_MS / 1000} s, or by the machine for memory` });
+      if (signal === 'SIGKILL') return resolve({ memory: 'ended by the machine' });
       reject(new CommandError('SINKFLEX_BENCH_PEER', `${args.join(' ')} ended with ${signal ?? code}: ${errors.slice(-600)}`));
     });
   });

@@ -2,7 +2,7 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Engine, type ModelConfig, parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { type Engine, type ModelConfig, type PackedBatch, parseModelConfig, WeightStore } from '../../kernels/index.ts';
 import { SafetensorsFile } from '../../kernels/safetensors.ts';
 
 /** A model that passes through every branch: grouped queries, alternating windows, experts of odd width, head_dim x heads != hidden. */
@@ -142,4 +142,17 @@ export function raw(json: string, data: Uint8Array): Uint8Array {
   const length = Buffer.alloc(8);
   length.writeBigUInt64LE(BigInt(Buffer.byteLength(json)));
   return Buffer.concat([length, Buffer.from(json), data]);
+}
+
+/** Deterministic noise in [-1, 1). */
+export function noise(i: number, salt: number): number {
+  const x = Math.imul(Math.imul(i + 1, 0x9e3779b1) ^ (salt * 0x85ebca6b), 0xc2b2ae35);
+  return ((x ^ (x >>> 15)) >>> 0) / 2 ** 31 - 1;
+}
+
+/** Sequences of such lengths, one after another. */
+export function packed(lengths: number[], vocab = 67): PackedBatch {
+  const cuSeqlens = Int32Array.from([0, ...lengths.map((_, i) => lengths.slice(0, i + 1).reduce((a, b) => a + b, 0))]);
+  const ids = Int32Array.from({ length: cuSeqlens.at(-1)! }, (_, i) => Math.floor(((noise(i, 3) + 1) / 2) * vocab));
+  return { ids, cuSeqlens };
 }

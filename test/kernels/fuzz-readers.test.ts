@@ -181,7 +181,8 @@ t.test('config.json', (t) =>
 );
 
 t.test('experts in MXFP4', (t) => {
-  const tensor = { name: 'experts.w', shape: [2, 64, 4], offset: 0, count: 512, decay: true };
+  const place = { dtype: 'F32', offset: 0, gradientOffset: 0, decay: true } as const;
+  const tensor = { name: 'experts.w', shape: [2, 64, 4], count: 512, ...place };
   const mxfp4 = readFileSync(join(corpusFolder, 'mxfp4.safetensors'));
   return fuzz(
     t,

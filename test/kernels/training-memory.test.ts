@@ -77,6 +77,10 @@ const cases: Record<string, MemoryCase> = {
     config: tinyConfig({ ...experts, vocab_size: 6000, num_hidden_layers: 2, num_local_experts: 8, num_experts_per_tok: 4 }),
     shape: { lengths: [1024] },
   },
+  'bfloat16 and 8-bit moments': {
+    config: tinyConfig({ ...dense, vocab_size: 12_000, num_hidden_layers: 8, num_local_experts: 0 }),
+    shape: { lengths: [1000], checkpointing: true, dtype: 'bfloat16', moments: '8bit' },
+  },
   'experts, checkpointed': {
     config: tinyConfig({ ...experts, vocab_size: 6000, num_hidden_layers: 4, num_local_experts: 8, num_experts_per_tok: 2 }),
     shape: { lengths: [1600], checkpointing: true },

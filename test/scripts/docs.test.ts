@@ -43,7 +43,10 @@ const given: Record<string, string> = {
     declare const files: string[];
     declare const parse: import('sinkflex/runtime').TaskDefinition<(text: string) => Tree>;
     declare const merge: import('sinkflex/runtime').TaskDefinition<(a: Tree, b: Tree) => Tree>;`,
-  'training.md': 'declare const folder: string;',
+  'training.md': `declare const folder: string;
+    declare const engine: import('sinkflex/kernels').Engine;
+    declare const collective: import('sinkflex/kernels').Collective;
+    declare const dLogprobs: Float32Array, lr: number, version: number;`,
 };
 
 interface Block {

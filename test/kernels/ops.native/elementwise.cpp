@@ -240,6 +240,90 @@ void optimiser(int64_t count) {
   close(got, 0, out, 1e-6, "parameters");
 }
 
+// Other storage: plain storage is adamw to the bit; bf16 parameters round to a neighbour, in the mean to the value;
+// 8-bit moments stay near the float ones; what is drawn does not depend on how a tensor is cut.
+void stored(int64_t count) {
+  section("adamw stored " + std::to_string(count));
+  Random r((uint64_t)count);
+  const Floats p = r.normals(count), g = r.normals(count);
+  sfx_adamw_options o = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.5f, 0.271f, 0.003f};
+  std::vector<uint16_t> half(count);
+  Floats widened(count);
+  for (int64_t i = 0; i < count; i++) {
+    uint32_t bits;
+    std::memcpy(&bits, &p[i], 4);
+    half[i] = (uint16_t)(bits >> 16), bits &= 0xffff0000u;
+    std::memcpy(&widened[i], &bits, 4);
+  }
+  const int64_t blocks = (count + 255) / 256;
+  everywhere([&](const sfx_backend& k, sfx_stream* s) {
+    Floats m(count), v(count), m2(count), v2(count), exact(count), again(count);
+    ok(k.adamw(s, widened.data(), g.data(), m.data(), v.data(), count, &o, exact.data()), k);
+    sfx_adamw_storage plain = {};
+    plain.m = m2.data(), plain.v = v2.data();
+    ok(k.adamw_stored(s, widened.data(), g.data(), count, &o, &plain, again.data()), k);
+    check(same_bits(exact, again) && same_bits(m, m2) && same_bits(v, v2), "plain storage is adamw");
+
+    // Every draw of many keys is one of the two neighbours, and their mean is the value.
+    const int draws = count <= 5000 ? 400 : 4;
+    Doubles mean(count);
+    bool neighbours = true;
+    std::vector<uint16_t> out(count), cut(count);
+    for (int d = 0; d < draws; d++) {
+      Floats m3(count), v3(count);
+      sfx_adamw_storage b = {};
+      b.bf16 = 1, b.key[0] = 7, b.key[1] = (uint32_t)d, b.first = 1000, b.m = m3.data(), b.v = v3.data();
+      ok(k.adamw_stored(s, half.data(), g.data(), count, &o, &b, out.data()), k);
+      for (int64_t i = 0; i < count; i++) {
+        uint32_t down, bits = (uint32_t)out[i] << 16;
+        std::memcpy(&down, &exact[i], 4);
+        down &= 0xffff0000u;
+        neighbours = neighbours && (bits == down || bits == down + 0x10000u);
+        float x;
+        std::memcpy(&x, &bits, 4);
+        mean[i] += (double)x / draws;
+      }
+    }
+    check(neighbours, "rounded to a neighbour");
+    double bias = 0, step = 0;
+    for (int64_t i = 0; i < count; i++) {
+      uint32_t bits;
+      std::memcpy(&bits, &exact[i], 4);
+      const double ulp = std::ldexp(1.0, (int)((bits >> 23) & 255) - 127 - 7);
+      bias += (mean[i] - exact[i]) / ulp, step += 1;
+    }
+    // Of independent errors below one ulp each, the mean over all is below 5 / (2 sqrt(samples)).
+    check(std::fabs(bias / step) <= 2.5 / std::sqrt(step * draws) + 1e-6, "unbiased: " + std::to_string(bias / step));
+    const int64_t at = count / 3 / 1024 * 1024;
+    Floats m4(count), v4(count);
+    for (int part = 0; part < 2; part++) {
+      const int64_t from = part ? at : 0, n = part ? count - at : at;
+      sfx_adamw_storage b = {};
+      b.bf16 = 1, b.key[0] = 7, b.key[1] = (uint32_t)draws - 1, b.first = 1000 + from;
+      b.m = m4.data() + from, b.v = v4.data() + from;
+      ok(k.adamw_stored(s, half.data() + from, g.data() + from, n, &o, &b, cut.data() + from), k);
+    }
+    check(cut == out, "depends on how the tensor is cut");
+
+    std::vector<uint8_t> m8(count), v8(count);
+    Floats ms(blocks), vs(blocks), p8 = widened, pf = widened, mf(count), vf(count);
+    sfx_adamw_storage q = {};
+    q.quantized = 1, q.m = m8.data(), q.v = v8.data(), q.m_scale = ms.data(), q.v_scale = vs.data();
+    for (int turn = 0; turn < 20; turn++) {
+      Floats gt = g;
+      for (int64_t i = 0; i < count; i++) gt[i] = g[i] * (float)(1 + 0.5 * std::sin(turn + (double)i));
+      ok(k.adamw_stored(s, p8.data(), gt.data(), count, &o, &q, p8.data()), k);
+      ok(k.adamw(s, pf.data(), gt.data(), mf.data(), vf.data(), count, &o, pf.data()), k);
+    }
+    double moved = 0, off = 0;
+    for (int64_t i = 0; i < count; i++) moved += std::pow(pf[i] - widened[i], 2), off += std::pow(p8[i] - pf[i], 2);
+    check(off <= 0.01 * moved, "8-bit moments: off by " + std::to_string(std::sqrt(off / moved)) + " of the way");
+    Floats bits(count);
+    for (int64_t i = 0; i < count; i++) bits[i] = (float)(out[i] + 65536.0 * m8[i]) + v8[i] / 256.0f;
+    return joined({&p8, &ms, &vs, &bits});
+  });
+}
+
 }  // namespace
 
 void test_elementwise() {
@@ -250,4 +334,5 @@ void test_elementwise() {
   router(4, 2), router(1, 1), router(8, 1), router(32, 4), router(6, 6);
   balance(3, 4, 2), balance(700, 32, 4), balance(256, 5, 1), balance(513, 130, 8);
   optimiser(1), optimiser(5000), optimiser(100003);
+  stored(1), stored(5000), stored(40007);
 }

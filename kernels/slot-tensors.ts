@@ -1,0 +1,70 @@
+// The tensors of a slot as float32 numbers, whatever they are stored in: float32 ones are views, bfloat16 ones are widened copies that are
+// rounded to nearest as they go back.
+import type { LayoutTensor, TensorLayout } from './tensor-layout.ts';
+
+export class SlotTensors {
+  readonly #layout: TensorLayout;
+  readonly #buffer: ArrayBufferLike;
+  readonly #start: number;
+  readonly #byName: ReadonlyMap<string, LayoutTensor>;
+  /** For edits of what is not float32: one at a time, as large as the largest. */
+  #wide = new Float32Array(0);
+
+  /** `byteOffset`: where the image begins in the buffer. */
+  constructor(layout: TensorLayout, buffer: ArrayBufferLike, byteOffset: number) {
+    this.#layout = layout;
+    this.#buffer = buffer;
+    this.#start = byteOffset + layout.dataStart;
+    this.#byName = new Map(layout.tensors.map((t) => [t.name, t]));
+  }
+
+  /** Values [from, to) of a tensor: a view of float32 ones, a copy of others. */
+  read(t: LayoutTensor, from = 0, to = t.count): Float32Array {
+    return t.dtype === 'F32' ? this.#floats(t, from, to) : widen(this.#halves(t, from, to), new Float32Array(to - from));
+  }
+
+  /** Lets `edit` change values [from, to) of a tensor. */
+  edit(t: LayoutTensor, edit: (data: Float32Array) => void, from = 0, to = t.count): void {
+    if (t.dtype === 'F32') {
+      edit(this.#floats(t, from, to));
+      return;
+    }
+    if (this.#wide.length < to - from) this.#wide = new Float32Array(to - from);
+    const stored = this.#halves(t, from, to);
+    const data = widen(stored, this.#wide.subarray(0, to - from));
+    edit(data);
+    narrow(data, stored);
+  }
+
+  editNamed(name: string, edit: (data: Float32Array) => void): void {
+    this.edit(this.#byName.get(name)!, edit);
+  }
+
+  /** Every tensor: `fill` gets zeros or what lies there and leaves its values. */
+  fill(fill: (t: LayoutTensor, data: Float32Array) => void): void {
+    for (const t of this.#layout.tensors) this.edit(t, (data) => fill(t, data));
+  }
+
+  #floats(t: LayoutTensor, from: number, to: number): Float32Array {
+    return new Float32Array(this.#buffer, this.#start + t.offset + 4 * from, to - from);
+  }
+
+  #halves(t: LayoutTensor, from: number, to: number): Uint16Array {
+    return new Uint16Array(this.#buffer, this.#start + t.offset + 2 * from, to - from);
+  }
+}
+
+function widen(from: Uint16Array, to: Float32Array): Float32Array {
+  const bits = new Uint32Array(to.buffer, to.byteOffset, to.length);
+  for (let i = 0; i < bits.length; i++) bits[i] = from[i]! << 16;
+  return to;
+}
+
+/** Round to nearest, ties to even; not-a-number stays one. */
+function narrow(from: Float32Array, to: Uint16Array): void {
+  const bits = new Uint32Array(from.buffer, from.byteOffset, from.length);
+  for (let i = 0; i < to.length; i++) {
+    const b = bits[i]!;
+    to[i] = (b & 0x7fffffff) > 0x7f800000 ? (b >>> 16) | 0x40 : (b + 0x7fff + ((b >>> 16) & 1)) >>> 16;
+  }
+}
