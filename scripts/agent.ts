@@ -4,6 +4,7 @@ import { Command, InvalidArgumentError } from 'commander';
 import { joinHead } from '../runtime/index.ts';
 import { defaultFolder } from './head.ts';
 import { type HostFlags, hostOptions, onEndWanted, withHostOptions } from './host-options.ts';
+import { pair } from './option-values.ts';
 
 interface Flags extends HostFlags {
   tokenFile?: string;
@@ -27,12 +28,6 @@ function amount(text: string): number {
   const value = Number(text);
   if (!Number.isFinite(value) || value < 0) throw new InvalidArgumentError('a number of at least 0');
   return value;
-}
-
-function pair(text: string, earlier: Record<string, string>): Record<string, string> {
-  const at = text.indexOf('=');
-  if (at < 1) throw new InvalidArgumentError('name=value');
-  return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
 export function agentCommand(): Command {

@@ -13,6 +13,7 @@ export const entries = [
   'runtime/worker/process-main.js',
   'runtime/worker/stack-main.js',
   'runtime/node/monitor-main.js',
+  'runtime/head/job-main.js',
   'runtime/tasks/thread-main.js',
 ];
 

@@ -13,6 +13,7 @@ import { explain } from './errors.ts';
 import { evaluateCommand } from './evaluate.ts';
 import { generateCommand } from './generate.ts';
 import { headCommand } from './head.ts';
+import { jobCommand } from './job.ts';
 import { launchCommand } from './launch.ts';
 import { listCommand, summaryCommand } from './observe/lists.ts';
 import { logsCommand } from './observe/logs.ts';
@@ -49,7 +50,7 @@ function program(): Command {
     .option('--debug', 'show where an error happened')
     .showHelpAfterError('(sinkflex <command> --help explains a command)')
     .exitOverride();
-  const running = [headCommand(), agentCommand(), certsCommand()];
+  const running = [headCommand(), agentCommand(), jobCommand(), certsCommand()];
   const observing = [statusCommand(), listCommand(), summaryCommand(), logsCommand(), timelineCommand(), stackCommand(), metricsCommand()];
   const models = [launchCommand(), evaluateCommand(), compareCommand(), reportCommand(), generateCommand(), serveCommand(), sftCommand()];
   for (const command of [

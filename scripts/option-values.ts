@@ -22,3 +22,10 @@ export function between(low: number, high: number): (text: string) => number {
     return value;
   };
 }
+
+/** One of several `name=value`. */
+export function pair(text: string, earlier: Record<string, string>): Record<string, string> {
+  const at = text.indexOf('=');
+  if (at < 1) throw new InvalidArgumentError('it must be name=value');
+  return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) };
+}

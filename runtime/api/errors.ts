@@ -21,6 +21,7 @@ export const runtimeErrorCodes = {
   SINKFLEX_CALL_ABORTED: 'The AbortSignal of the call (or of the call around it) was aborted.',
   SINKFLEX_METHOD_FAILED: 'The method threw an error that is not a SinkflexError; name, message and stack are those of the actor.',
   SINKFLEX_UNKNOWN_METHOD: 'The actor does not declare that method: caller and actor run different code, or the name is reserved.',
+  SINKFLEX_UNKNOWN_JOB: 'No job of that cluster has that name: `sinkflex job list` shows those that it has.',
   SINKFLEX_UNKNOWN_ACTOR: 'No actor has that id in this run.',
   SINKFLEX_NOT_SERIALIZABLE:
     'Pass plain data, Map, Set, Date, bigint (64 bits), typed arrays, errors, handles and refs; no functions, symbols or cycles.',

@@ -70,6 +70,7 @@ export {
   runtimeErrorCodes,
 } from './errors.ts';
 export { currentHost, HOST_LABEL } from './host-name.ts';
+export { type JobInfo, type JobOptions, type JobState, listJobs, readJobLog, stopJob, submitJob } from './jobs.ts';
 export {
   listActorLoad,
   listEvents,

@@ -159,6 +159,12 @@ export type Ask =
   | { q: 'lease-return'; lease: string }
   /** Where that worker is, for a host that listens at `url` (absent: nowhere); answered with a Route. */
   | { q: 'route'; worker: number; host: string; url?: string }
+  | { q: 'job-submit'; request: { command: string[]; cwd?: string; env?: Record<string, string>; job?: string } }
+  | { q: 'job-list' }
+  /** Answered when it has ended. */
+  | { q: 'job-stop'; job: string; graceMs: number }
+  /** What it has written, from that byte on. */
+  | { q: 'job-log'; job: string; from: number }
   /** A driver goes; answered when what it owned has ended. */
   | { q: 'leave'; driver: string; timeoutMs: number };
 

@@ -104,6 +104,12 @@ const asks: Record<Ask['q'], Shape> = {
   lease: fields({ lease: text, request, owner }),
   'lease-return': fields({ lease: text }),
   route: fields({ worker: whole, host: text, url: optional(text) }),
+  'job-submit': fields({
+    request: fields({ command: list(text), cwd: optional(text), env: optional(record(text)), job: optional(text) }),
+  }),
+  'job-list': anything,
+  'job-stop': fields({ job: text, graceMs: amount }),
+  'job-log': fields({ job: text, from: whole }),
   leave: fields({ driver: text, timeoutMs: amount }),
 };
 const ask: Shape = (value) =>

@@ -14,6 +14,7 @@ import {
   type ToHead,
 } from '../control/index.ts';
 import { Actors } from './actors.ts';
+import type { JobDesk } from './jobs.ts';
 import type { RecordLog } from './journal.ts';
 import { Peers } from './peers.ts';
 import { Pulse, type PulseOptions } from './pulse.ts';
@@ -38,6 +39,7 @@ export interface HeadOptions extends PulseOptions {
   /** Whether that process (of this host) still runs. */
   runs?: (pid: number, start: string) => boolean;
   awayMs?: number;
+  jobs?: JobDesk;
   clock?: Clock;
 }
 
@@ -71,7 +73,7 @@ export class Head {
       nodeGone: (node) => this.#event({ type: 'node-down', node }),
       driverGone: (driver) => this.driverGone(driver),
     });
-    this.#questions = new Questions(this);
+    this.#questions = new Questions(this, options.jobs);
     this.#pulse = new Pulse(this, options);
     if (options.state !== undefined) this.#resume();
   }

@@ -11,10 +11,13 @@ import { EventLog, LogFolder, openObservatory, watchCluster } from '../observe/i
 import { HEAD, type Listener, socketPath } from '../wire/index.ts';
 import { claimFolder, isClaim } from './claim.ts';
 import { Head } from './head.ts';
+import { JobDesk } from './jobs.ts';
 import { Journal } from './journal.ts';
 import { listenForPeers, openDoor } from './listener.ts';
 import { HeadState, type ProcessName } from './state.ts';
 
+/** For jobs to end in order with the cluster. */
+const JOBS_GRACE_MS = 3000;
 /** A socket's path has room for 107 bytes; '/<worker>.sock' needs up to 15. */
 const MAX_PATH = 90;
 
@@ -84,9 +87,11 @@ async function lead(folder: string, self: ProcessName, options: HeadStart, giveU
   const { journal, snapshot, records } = await Journal.open(join(folder, 'journal'));
   const old = snapshot !== undefined || records.length > 0;
   const state = HeadState.restore(seed, snapshot, records);
+  const jobs = new JobDesk(folder);
   const head = new Head({
     seed,
     lasting: true,
+    jobs,
     journal,
     ...(old ? { state } : {}),
     runs,
@@ -130,6 +135,7 @@ async function lead(folder: string, self: ProcessName, options: HeadStart, giveU
     url: door?.url,
     async close(timeoutMs) {
       observing.close();
+      await jobs.close(Math.min(timeoutMs, JOBS_GRACE_MS));
       await head.close(timeoutMs, Math.max(0, timeoutMs - 250));
       await head.shutdownPeers(2000);
       head.stop();

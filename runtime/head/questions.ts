@@ -3,6 +3,7 @@ import { RuntimeFailure } from '../api/errors.ts';
 import type { Ask, ClusterEffect, Found, GroupId, GroupView, PeerLink, ToHead } from '../control/index.ts';
 import { encodeError } from '../wire/index.ts';
 import type { Head } from './head.ts';
+import type { JobDesk } from './jobs.ts';
 
 interface Waiting {
   link: PeerLink;
@@ -12,11 +13,13 @@ interface Waiting {
 
 export class Questions {
   readonly #head: Head;
+  readonly #desk: JobDesk | undefined;
   readonly #groups = new Map<GroupId, Waiting[]>();
   readonly #leases = new Map<string, Waiting[]>();
 
-  constructor(head: Head) {
+  constructor(head: Head, desk: JobDesk | undefined) {
     this.#head = head;
+    this.#desk = desk;
   }
 
   ask({ worker, request, ask }: ToHead & { t: 'ask' }, link: PeerLink): void {
@@ -86,10 +89,31 @@ export class Questions {
         return undefined;
       case 'route':
         return this.#head.routes.find(ask);
+      case 'job-submit':
+        return this.#jobs.submit(ask.request);
+      case 'job-list':
+        return this.#jobs.list();
+      case 'job-log':
+        return this.#jobs.log(ask.job, ask.from);
+      case 'job-stop':
+        this.#later(who, this.#jobs.stop(ask.job, ask.graceMs));
+        return LATER;
       case 'leave':
-        void this.#head.leave(ask.driver, ask.timeoutMs).then(() => this.#say(who, undefined));
+        this.#later(who, this.#head.leave(ask.driver, ask.timeoutMs));
         return LATER;
     }
+  }
+
+  #later(who: Waiting, work: Promise<unknown>): void {
+    work.then(
+      (value) => this.#say(who, value),
+      (error: unknown) => this.#fail(who, error),
+    );
+  }
+
+  get #jobs(): JobDesk {
+    if (this.#desk === undefined) throw new RuntimeFailure('SINKFLEX_NO_HEAD', 'jobs need a head that outlives its drivers');
+    return this.#desk;
   }
 
   #find(name: string): Found {

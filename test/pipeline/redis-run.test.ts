@@ -33,22 +33,18 @@ t.test('a run records in Redis what it records in its file', { skip: redis.skip 
   t.strictSame(RunFolder.open(join(root, 'file')).checkpoints(), [0, 2, 4, 5]);
 });
 
-t.test(
-  'a server that goes away, or is not there, ends the run with its name',
-  { skip: redis.skip ?? false },
-  async (t) => {
-    const own = await redisServer();
-    let gone: Promise<void> | undefined;
-    const on = (e: { kind: string; phase?: string; done?: number }) => {
-      if (e.kind === 'advance' && e.phase === 'grpo' && e.done === 4) gone ??= own.stop();
-    };
-    const values = { mode: 'sync', 'trajectory.store': own.url };
-    await t.rejects(start('outage', values, { on }), { code: 'SINKFLEX_TRAJECTORY_STORE', message: /redis:/ });
-    await gone;
-    const resumed = start('outage', { ...values, output: null, resume: join(root, 'outage') });
-    await t.rejects(resumed, { code: 'SINKFLEX_TRAJECTORY_STORE', message: /cannot open trajectories at redis:/ });
-  },
-);
+t.test('a server that goes away, or is not there, ends the run with its name', { skip: redis.skip ?? false }, async (t) => {
+  const own = await redisServer();
+  let gone: Promise<void> | undefined;
+  const on = (e: { kind: string; phase?: string; done?: number }) => {
+    if (e.kind === 'advance' && e.phase === 'grpo' && e.done === 4) gone ??= own.stop();
+  };
+  const values = { mode: 'sync', 'trajectory.store': own.url };
+  await t.rejects(start('outage', values, { on }), { code: 'SINKFLEX_TRAJECTORY_STORE', message: /redis:/ });
+  await gone;
+  const resumed = start('outage', { ...values, output: null, resume: join(root, 'outage') });
+  await t.rejects(resumed, { code: 'SINKFLEX_TRAJECTORY_STORE', message: /cannot open trajectories at redis:/ });
+});
 
 t.test('what is no Redis server, and passwords in settings, are refused', (t) => {
   const config = (store: string) => () => parseConfig([{ source: 'test', values: { 'trajectory.store': store } }]);
