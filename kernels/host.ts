@@ -28,6 +28,6 @@ export {
   newBlockChannel,
   openBlock,
   SharedBlock,
-  ViewRoom,
+  tellViews,
 } from './shared-block.ts';
 export { SharedMemory, type SharedMemoryAddress } from './shared-memory.ts';

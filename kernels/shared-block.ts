@@ -33,6 +33,13 @@ export interface BlockView {
   view(offset: number, bytes: number): ArrayBuffer;
 }
 
+interface ViewBytes {
+  /** Of views that are there. 0 where V8 counts views when they are made. */
+  views: number;
+  /** What V8 counts of all memory outside its heap. */
+  external: number;
+}
+
 interface NativePool {
   send(bytes: number, offsets: number[], sources: Uint8Array[], channel: number, reserve: number): Uint8Array;
   channelGone(channel: number): void;
@@ -55,8 +62,8 @@ interface NativeBlock {
 const native = addon as unknown as {
   BlockPool: new (account: SharedMemoryAddress) => NativePool;
   SharedBlock: new (pool: NativePool, bytes: number, reserve: number) => NativeBlock;
-  openBlock(descriptor: Uint8Array, claim: boolean, room?: unknown, buffer?: ArrayBuffer): ArrayBuffer | BlockView | undefined;
-  makeRoom(bytes: number): [unknown, ArrayBuffer];
+  openBlock(descriptor: Uint8Array, claim: boolean): ArrayBuffer | BlockView | undefined;
+  tellViews(slack: number): ViewBytes;
   newChannel(): number;
   detach(buffer: ArrayBuffer): void;
 };
@@ -74,33 +81,20 @@ export function newBlockChannel(): number {
 }
 
 /**
- * An ArrayBuffer that is there before its content: V8 counts the memory of one that it makes, and what that may start (it looks for
- * garbage) costs a reader far more than the mapping. Has addresses, and no memory.
+ * Maps the content for this reader only (copy on write); the ArrayBuffer holds a pin until it is collected. `claim`: the owner does not
+ * know of this reader; undefined when the content is no longer there. Otherwise the owner counted this reader, who must open it once, and
+ * SINKFLEX_MEMORY_GONE says that the owner is dead.
  */
-export class ViewRoom {
-  readonly bytes: number;
-  readonly place: unknown;
-  /** Not to be touched before a block is in it. */
-  readonly buffer: ArrayBuffer;
-
-  constructor(bytes: number) {
-    this.bytes = bytes;
-    [this.place, this.buffer] = callNative(() => native.makeRoom(bytes));
-  }
-
-  /** Of one that is not used after all. */
-  close(): void {
-    native.detach(this.buffer);
-  }
+export function openBlock(descriptor: Uint8Array, claim: boolean): ArrayBuffer | BlockView | undefined {
+  return callNative(() => native.openBlock(descriptor, claim));
 }
 
 /**
- * Maps the content for this reader only (copy on write); the ArrayBuffer holds a pin until it is collected. `claim`: the owner does not
- * know of this reader; undefined when the content is no longer there. Otherwise the owner counted this reader, who must open it once, and
- * SINKFLEX_MEMORY_GONE says that the owner is dead. `room`: of the content's size; it is used up by an answer.
+ * V8 counts the views of this thread from now on, all or all but `slack` bytes. It does not count them when they are made: it would look
+ * for garbage at once, and most are dead soon.
  */
-export function openBlock(descriptor: Uint8Array, claim: boolean, room?: ViewRoom): ArrayBuffer | BlockView | undefined {
-  return callNative(() => native.openBlock(descriptor, claim, room?.place, room?.buffer));
+export function tellViews(slack: number): ViewBytes {
+  return callNative(() => native.tellViews(slack));
 }
 
 /** Ends a view that nobody needs now instead of when it is collected. */

@@ -7,6 +7,7 @@
 #include "../memory/spill.h"
 #include "addon.h"
 #include "native_task.h"
+#include "quiet_buffer.h"
 #include "region.h"
 #include "values.h"
 #include "views.h"
@@ -256,51 +257,38 @@ class BlockWrap : public Napi::ObjectWrap<BlockWrap> {
   int64_t counted_ = 0;
 };
 
-// Addresses of an ArrayBuffer that V8 has made and counted already, for the content of a block to come.
-struct ViewRoom {
-  os::Mapping reserved;
-  std::shared_ptr<MappedBlock> block;
-};
-using RoomHandle = Napi::External<std::shared_ptr<ViewRoom>>;
-
-// (bytes) -> [handle, ArrayBuffer that must not be touched before a block is opened there]
-Napi::Value make_room(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  return guard(env, [&]() -> Napi::Value {
-    const uint64_t bytes = integer_argument(info, 0, "bytes", 1, kViewLimit);
-    const auto room = std::make_shared<ViewRoom>();
-    room->reserved = os::Mapping::reserve(bytes);
-    Napi::Array made = Napi::Array::New(env, 2);
-    made.Set(uint32_t{0}, RoomHandle::New(env, new std::shared_ptr<ViewRoom>(room),
-                                          [](Napi::Env, std::shared_ptr<ViewRoom>* kept) { delete kept; }));
-    made.Set(uint32_t{1}, view_of(env, room->reserved.data(), bytes, room));
-    return made;
-  });
-}
-
-struct BlockViewClass {
-  Napi::FunctionReference constructor;
+// Of one environment.
+struct Views {
+  Napi::FunctionReference block_view;
+  QuietBuffers buffers;
 };
 
-// (descriptor, claim, handle and ArrayBuffer of a room, if there is one) -> ArrayBuffer, or BlockView when it would be
-// too large, or undefined when a claim came too late
+// (descriptor, claim) -> ArrayBuffer, or BlockView when it would be too large, or undefined when a claim came too late
 Napi::Value open_block(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
     const auto pin = info[1].ToBoolean() ? MappedBlock::Pin::kClaim : MappedBlock::Pin::kAdopt;
-    const auto room = info[2].IsExternal() ? *info[2].As<RoomHandle>().Data() : nullptr;
-    const auto block = MappedBlock::open(address_of(info[0]), pin, room ? &room->reserved : nullptr);
+    const auto block = MappedBlock::open(address_of(info[0]), pin);
     if (block == nullptr) return env.Undefined();
-    if (room && room->block == nullptr && room->reserved.data() == nullptr) {
-      room->block = block;
-      info[2].As<RoomHandle>().Data()->reset();  // from here on the ArrayBuffer alone keeps it
-      return info[3];
-    }
-    if (block->bytes() <= kViewLimit) return view_of(env, block->data(), block->bytes(), block);
+    auto& views = *static_cast<Views*>(info.Data());
+    if (block->bytes() <= kViewLimit) return views.buffers.make(env, block->data(), block->bytes(), block);
     auto held = Napi::External<std::shared_ptr<MappedBlock>>::New(
         env, new std::shared_ptr<MappedBlock>(block),
         [](Napi::Env, std::shared_ptr<MappedBlock>* kept) { delete kept; });
-    return static_cast<BlockViewClass*>(info.Data())->constructor.New({held});
+    return views.block_view.New({held});
+  });
+}
+
+// (slack): V8 knows of all views from now on, or of all but so many bytes -> {views, external}: bytes that are there,
+// and what V8 counts of all external memory
+Napi::Value tell_views(const Napi::CallbackInfo& info) {
+  return guard(info.Env(), [&] {
+    const auto slack = static_cast<int64_t>(integer_argument(info, 0, "slack", 0, kLargest));
+    auto& buffers = static_cast<Views*>(info.Data())->buffers;
+    Napi::Object counts = Napi::Object::New(info.Env());
+    counts.Set("external", static_cast<double>(buffers.tell(info.Env(), slack)));
+    counts.Set("views", static_cast<double>(buffers.live()));
+    return counts;
   });
 }
 
@@ -322,10 +310,10 @@ Napi::Value new_channel(const Napi::CallbackInfo& info) {
 void init_shared_block(Napi::Env env, Napi::Object exports) {
   exports.Set("BlockPool", PoolWrap::define(env));
   exports.Set("SharedBlock", BlockWrap::define(env));
-  auto* views = new BlockViewClass{Napi::Persistent(BlockViewWrap::define(env))};
-  env.AddCleanupHook([](BlockViewClass* held) { delete held; }, views);
+  auto* views = new Views{Napi::Persistent(BlockViewWrap::define(env)), {}};
+  env.AddCleanupHook([](Views* held) { delete held; }, views);
   exports.Set("openBlock", Napi::Function::New(env, open_block, "openBlock", views));
-  exports.Set("makeRoom", Napi::Function::New(env, make_room, "makeRoom"));
+  exports.Set("tellViews", Napi::Function::New(env, tell_views, "tellViews", views));
   exports.Set("detach", Napi::Function::New(env, detach, "detach"));
   exports.Set("newChannel", Napi::Function::New(env, new_channel, "newChannel"));
 }

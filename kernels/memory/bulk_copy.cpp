@@ -1,7 +1,10 @@
 #include "bulk_copy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 
@@ -63,6 +66,71 @@ void copy_range(const std::vector<CopyPiece>& pieces, size_t from, size_t to, bo
   }
 }
 
+// A copy that several threads take parts of until none is left.
+class SharedCopy {
+ public:
+  SharedCopy(const std::vector<CopyPiece>& pieces, size_t total) : pieces_(pieces), total_(total), left_(total) {}
+
+  void help() {
+    for (;;) {
+      const size_t begin = next_.fetch_add(kPart);
+      if (begin >= total_) return;
+      const size_t end = std::min(begin + kPart, total_);
+      copy_range(pieces_, begin, end, total_ >= kStreamFrom);
+      if (left_.fetch_sub(end - begin) == end - begin) left_.notify_all();
+    }
+  }
+  void finish() {
+    help();
+    for (size_t left = left_; left != 0; left = left_) left_.wait(left);
+  }
+
+ private:
+  static constexpr size_t kPart = size_t{512} << 10;
+
+  const std::vector<CopyPiece> pieces_;
+  const size_t total_;
+  std::atomic<size_t> next_{0};
+  std::atomic<size_t> left_;  // bytes that are not copied yet
+};
+
+// Threads that help. Nobody waits for one that has not begun when the copy is done: on a busy machine that takes longer
+// than the copy.
+class Helpers {
+ public:
+  ~Helpers() {
+    for (Helper& helper : helpers_) helper.thread.join();
+  }
+  void start(const std::shared_ptr<SharedCopy>& copy, unsigned count) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(helpers_, [](Helper& helper) {
+      if (!*helper.ended) return false;
+      helper.thread.join();
+      return true;
+    });
+    try {
+      for (unsigned i = 0; i < count; i++) {
+        auto ended = std::make_shared<std::atomic<bool>>(false);
+        helpers_.push_back({std::thread([copy, ended] {
+                              copy->help();
+                              *ended = true;
+                            }),
+                            ended});
+      }
+    } catch (const std::system_error&) {
+      // No thread to be had: the caller copies by itself.
+    }
+  }
+
+ private:
+  struct Helper {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> ended;
+  };
+  std::mutex mutex_;
+  std::vector<Helper> helpers_;
+};
+
 }  // namespace
 
 void bulk_copy(const std::vector<CopyPiece>& pieces, unsigned threads) {
@@ -72,20 +140,11 @@ void bulk_copy(const std::vector<CopyPiece>& pieces, unsigned threads) {
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
     threads = static_cast<unsigned>(std::clamp<size_t>(total / kBytesPerThread, 1, std::min(cores, kMostThreads)));
   }
-  const bool streaming = total >= kStreamFrom;
-  const size_t share = (total / threads + kLine - 1) / kLine * kLine;
-  std::vector<std::thread> helpers;
-  size_t begin = 0;
-  try {
-    for (unsigned i = 1; i < threads && begin + share < total; i++) {
-      helpers.emplace_back(copy_range, std::cref(pieces), begin, begin + share, streaming);
-      begin += share;
-    }
-  } catch (const std::system_error&) {
-    // No thread to be had: this one copies what is left.
-  }
-  copy_range(pieces, begin, total, streaming);
-  for (std::thread& helper : helpers) helper.join();
+  if (threads == 1) return copy_range(pieces, 0, total, total >= kStreamFrom);
+  static Helpers helpers;
+  const auto copy = std::make_shared<SharedCopy>(pieces, total);
+  helpers.start(copy, threads - 1);
+  copy->finish();
 }
 
 }  // namespace sinkflex

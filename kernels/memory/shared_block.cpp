@@ -32,7 +32,7 @@ void read_all(int fd, uint64_t offset, uint8_t* to, uint64_t bytes) {
 
 // --- readers
 
-std::shared_ptr<MappedBlock> MappedBlock::open(const BlockAddress& address, Pin pin, os::Mapping* place) {
+std::shared_ptr<MappedBlock> MappedBlock::open(const BlockAddress& address, Pin pin) {
   RegionAddress region = address.region;
   region.bytes += kBlockHeaderBytes;
   os::Descriptor descriptor;
@@ -51,11 +51,6 @@ std::shared_ptr<MappedBlock> MappedBlock::open(const BlockAddress& address, Pin 
   block->bytes_ = address.region.bytes;
   // From here on the destructor gives the pin back.
   if (mapped.fetch_add(1) < kMostMapped) {
-    if (place != nullptr && place->data() != nullptr && place->size() == address.region.bytes) {
-      place->make_private(descriptor.get(), kBlockHeaderBytes);
-      block->content_ = std::move(*place);
-      return block;
-    }
     block->content_ =
         os::Mapping(descriptor.get(), kBlockHeaderBytes, address.region.bytes, os::Mapping::Mode::kPrivate);
     return block;

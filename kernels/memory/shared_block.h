@@ -49,8 +49,7 @@ class MappedBlock {
     kAdopt,  // the owner counted this reader
     kClaim   // it did not: empty when the content is no longer there
   };
-  // `place`: reserved addresses of the content's size, which the block takes over; they stay unless it is mapped there.
-  static std::shared_ptr<MappedBlock> open(const BlockAddress& address, Pin pin, os::Mapping* place = nullptr);
+  static std::shared_ptr<MappedBlock> open(const BlockAddress& address, Pin pin);
   ~MappedBlock();
   MappedBlock(const MappedBlock&) = delete;
   MappedBlock& operator=(const MappedBlock&) = delete;

@@ -41,15 +41,6 @@ Mapping::Mapping(int fd, uint64_t offset, size_t size, Mode mode) : size_(size) 
   data_ = static_cast<uint8_t*>(data);
 }
 
-Mapping Mapping::reserve(size_t size) {
-  void* data = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) throw failure("mmap of " + std::to_string(size) + " bytes");
-  Mapping mapping;
-  mapping.data_ = static_cast<uint8_t*>(data);
-  mapping.size_ = size;
-  return mapping;
-}
-
 void Mapping::populate() const noexcept {
 #ifdef MADV_POPULATE_WRITE
   madvise(data_, size_, MADV_POPULATE_WRITE);

@@ -34,8 +34,6 @@ class Mapping {
   // [offset, offset + size); offset is a multiple of the page size. Pages come with the first access: the object's
   // memory must be allocated.
   Mapping(int fd, uint64_t offset, size_t size, Mode mode);
-  // Addresses only: nothing there may be touched before make_private().
-  static Mapping reserve(size_t size);
   ~Mapping();
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;

@@ -3,7 +3,7 @@
 import { addExtension } from 'msgpackr';
 import { type BlockView, openBlock } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
-import { contentBytes, DESCRIPTOR_BYTES, noteView, SHARED_BYTES, sealedBlockOf, takeRoom } from './blocks.ts';
+import { contentBytes, DESCRIPTOR_BYTES, noteView, SHARED_BYTES, sealedBlockOf } from './blocks.ts';
 import type { SectionWriter } from './sections.ts';
 
 export const extension = {
@@ -210,7 +210,7 @@ export function open(descriptor: Uint8Array, claim: boolean): ArrayBuffer | Bloc
   let content: ArrayBuffer | BlockView | undefined;
   try {
     // What was brought is counted for this reader.
-    content = openBlock(here, claim && translate === undefined, takeRoom(bytes));
+    content = openBlock(here, claim && translate === undefined);
   } catch (error) {
     throw new RuntimeFailure('SINKFLEX_OBJECT_LOST', 'the shared memory of the value is gone, with its owner', { cause: error });
   }

@@ -2,7 +2,7 @@
 // blocks are 40 opaque bytes that any process of the host opens.
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { BlockPool, isSinkflexError, type SharedBlock, type SharedMemoryAddress, ViewRoom } from '../../kernels/host.ts';
+import { BlockPool, isSinkflexError, type SharedBlock, type SharedMemoryAddress, tellViews } from '../../kernels/host.ts';
 
 /** Sections of a message that are smaller together go in the frame. */
 export const SHARED_BYTES = 64 * 1024;
@@ -13,7 +13,7 @@ export function contentBytes(descriptor: Uint8Array): number {
   return Number(new DataView(descriptor.buffer, descriptor.byteOffset, DESCRIPTOR_BYTES).getBigUint64(32, true));
 }
 
-const TRIM_MS = 1000;
+const TICK_MS = 1000;
 
 let pool: BlockPool | undefined;
 let timer: NodeJS.Timeout | undefined;
@@ -32,22 +32,24 @@ export function unshareBlocks(): void {
   timer = undefined;
   pool?.leave();
   pool = undefined;
-  closeRoom();
 }
 
 export function blockPool(): BlockPool | undefined {
-  if (pool !== undefined && timer === undefined) {
-    const own = pool;
-    timer = setInterval(() => {
-      own.trim();
-      onTick();
-      if (own.stats().blocks > 0) return;
-      clearInterval(timer);
-      timer = undefined;
-    }, TRIM_MS);
-    timer.unref();
-  }
+  if (pool !== undefined) keepTicking();
   return pool;
+}
+
+/** While there are blocks or views. */
+function keepTicking(): void {
+  timer ??= setInterval(() => {
+    pool?.trim();
+    onTick();
+    const { views } = tellViews(viewed > 0 ? UNTOLD_BYTES : 0);
+    viewed = 0;
+    if (views > 0 || (pool?.stats().blocks ?? 0) > 0) return;
+    clearInterval(timer);
+    timer = undefined;
+  }, TICK_MS).unref();
 }
 
 /** There is another way than shared memory: the store is full, or the process has no descriptors or mappings left. */
@@ -58,17 +60,15 @@ export function isShortage(error: unknown): boolean {
   );
 }
 
-/**
- * Views of so many bytes are worth a look at the young part of the heap, where most of them die: their blocks are used again then. On a
- * heap of 20 MB, V8 marks all of it when external memory is 9 MB above its least, again and again while values of 10 MB come and go; a
- * look takes a third of a millisecond.
- */
+/** Views of so many bytes are worth a look at the young part of the heap, where most of them die: their blocks are used again then. */
 const LOOK_AFTER_BYTES = 8 * 2 ** 20;
 /** While the reader's own call is under way, before the next view: one that lives through two looks is old, and is left to the marking. */
 const LOOK_SOON_MS = 1;
-/** One such view is past that anyway; the look waits until its reader has had it. */
+/** The reader of a large one is given longer. */
 const LARGE = 32 * 2 ** 20;
 const LOOK_AFTER_MS = 20;
+/** What V8 need not know of views that come and go: it would mark its whole heap for 9 MB on a heap of 20. */
+const UNTOLD_BYTES = 32 * 2 ** 20;
 let viewed = 0;
 let look: NodeJS.Timeout | undefined;
 let collectYoung: (() => void) | undefined;
@@ -76,58 +76,19 @@ let collectYoung: (() => void) | undefined;
 /** A view of so many bytes was made. V8 by itself collects views only after many, since each is a small object. */
 export function noteView(bytes: number): void {
   viewed += bytes;
-  if (bytes >= LARGE && bytes <= LARGEST_ROOM) nextRoom = bytes;
-  if (viewed < (bytes < LARGE ? LOOK_AFTER_BYTES : LARGE) || look !== undefined) return;
+  keepTicking();
+  if (viewed < LOOK_AFTER_BYTES || look !== undefined) return;
   look = setTimeout(
     () => {
       look = undefined;
+      tellViews(viewed + UNTOLD_BYTES); // what was there at the look before is there to stay
       viewed = 0;
       collectYoung ??= youngCollector();
       collectYoung();
-      makeRoom();
     },
     bytes < LARGE ? LOOK_SOON_MS : LOOK_AFTER_MS,
   );
   look.unref();
-}
-
-// Views of one size often follow each other: room for the next one is made while nobody waits.
-const LARGEST_ROOM = 2 ** 32;
-const ROOM_FOR_MS = 5000;
-let nextRoom = 0;
-let room: ViewRoom | undefined;
-let roomEnds: NodeJS.Timeout | undefined;
-
-function makeRoom(): void {
-  const bytes = nextRoom;
-  nextRoom = 0;
-  if (bytes === 0 || pool === undefined) return;
-  if (roomEnds === undefined) roomEnds = setTimeout(closeRoom, ROOM_FOR_MS).unref();
-  else roomEnds.refresh();
-  if (room?.bytes === bytes) return;
-  room?.close();
-  room = undefined;
-  try {
-    room = new ViewRoom(bytes);
-  } catch {
-    // No addresses: views are made when they are needed.
-  }
-}
-
-function closeRoom(): void {
-  clearTimeout(roomEnds);
-  roomEnds = undefined;
-  nextRoom = 0;
-  room?.close();
-  room = undefined;
-}
-
-/** Room for a view of so many bytes, if there is one. */
-export function takeRoom(bytes: number): ViewRoom | undefined {
-  if (room?.bytes !== bytes) return undefined;
-  const taken = room;
-  room = undefined;
-  return taken;
 }
 
 function youngCollector(): () => void {
