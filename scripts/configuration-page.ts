@@ -31,6 +31,7 @@ const ENVIRONMENT = `## Environment variables
 |---|---|
 | \`SINKFLEX_API_KEY\` | key that callers of \`sinkflex serve\` present; without it, and without --api-key-file, one is made and printed |
 | \`SINKFLEX_CPU\` | forces the instruction set of the engine: avx512, avx2, neon or portable |
+| \`SINKFLEX_ADDRESS\` | folder or URL of the head that \`sinkflex job\` means; jobs have it in their environment |
 | \`SINKFLEX_DEBUG\` | 1: as --debug, shows where an error happened |
 | \`SINKFLEX_EMULATION_SEED\` | of the order in which the emulated machine runs blocks and threads of CUDA kernels; the same seed, the same order |
 | \`SINKFLEX_PEERS\` | Python with torch, transformers and ray for \`bench --peers\`; otherwise ~/.cache/sinkflex-peers/bin/python |

@@ -1,6 +1,6 @@
 // `sinkflex job submit|logs|stop|list`: drivers on the host of a running head.
 import { setTimeout as delay } from 'node:timers/promises';
-import { Command, Option } from 'commander';
+import { Command } from 'commander';
 import { init, type JobInfo, listJobs, readJobLog, shutdown, stopJob, submitJob } from '../runtime/index.ts';
 import { defaultFolder } from './head.ts';
 import { pair } from './option-values.ts';
@@ -18,10 +18,10 @@ interface Flags {
 
 function withCluster(command: Command): Command {
   return command
-    .addOption(
-      new Option('--address <address>', 'folder of the head, or wss://host:port where it listens')
-        .env('SINKFLEX_ADDRESS')
-        .default(defaultFolder()),
+    .option(
+      '--address <address>',
+      'folder of the head, or wss://host:port where it listens (or SINKFLEX_ADDRESS)',
+      process.env.SINKFLEX_ADDRESS ?? defaultFolder(),
     )
     .option('--token-file <path>', 'token of a cluster on another host (or SINKFLEX_TOKEN_FILE, SINKFLEX_TOKEN)')
     .option('--tls-ca <file>', 'who may have signed the certificate of the head (or SINKFLEX_TLS_CA)')

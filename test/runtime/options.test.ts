@@ -89,6 +89,8 @@ const rows: Row[] = [
     slip: ['label', 'labels'],
     outOfBounds: { sharedWorkers: 0 },
   },
+  { of: 'submitJob', call: (o) => runtime.submitJob(['true'], o), slip: ['jobs', 'job'] },
+  { of: 'stopJob', call: (o) => runtime.stopJob('one', o), slip: ['timeout', 'timeoutMs'], outOfBounds: late },
   { of: 'kill', call: (o) => kill(counter, o), slip: ['restarts', 'restart'], outOfBounds: late },
   { of: 'logs', call: (o) => runtime.logs(counter, o), slip: ['tails', 'tail'], outOfBounds: { tail: -1 } },
   { of: 'metrics', call: (o) => runtime.metrics(o), slip: ['timeout', 'timeoutMs'], outOfBounds: late },
@@ -126,7 +128,7 @@ const rows: Row[] = [
 /** Those that take no object of options. */
 const without = new Set(
   `allocate buildTimeline cancel chooseRun collectiveSlice controlPlane currentActor currentHost currentTask defineTask differences explain findRuns
-   getActor listActors listNodes metricsPort onAbort onActorChange openProgram parseManifest put runFolder stackText storeProgram
+   getActor listActors listJobs listNodes metricsPort nodesWanted pendingDemand readJobLog onAbort onActorChange openProgram parseManifest put runFolder stackText storeProgram
    ActorGroup ActorBusyError ActorDiedError ActorFailedError CallAbortedError CallTimeoutError RemoteError RuntimeFailure`.split(/\s+/),
 );
 
