@@ -68,18 +68,19 @@ async function evaluate(target: string | undefined, words: readonly string[], o:
   if (target === undefined)
     throw new CommandError('SINKFLEX_USAGE', 'a run folder or a checkpoint is missing (or --endpoint with a preset)');
   const run = RunFolder.open(target);
+  const saved = run.savedConfig();
   const checkpoint = await checkpointOf(run, target);
   const temporary = o.output === undefined ? mkdtempSync(join(tmpdir(), 'sinkflex-evaluate-')) : undefined;
   const stop = stopSignal();
   const display = new Display();
   try {
     const output = o.output ?? join(temporary!, 'run');
-    const config = await evaluationConfig(run.savedConfig(), parseOverrides(words), checkpoint, output);
+    const config = await evaluationConfig(saved, parseOverrides(words), checkpoint, output);
     // All are read before the first is scored.
     const others = await Promise.all(
       (o.also ?? []).map(async (settings, i) => {
         const more = [...words, ...settings.split(/\s+/).filter((word) => word !== '')];
-        return { settings, under: await evaluationConfig(run.savedConfig(), parseOverrides(more), checkpoint, `${output}-also-${i + 1}`) };
+        return { settings, under: await evaluationConfig(saved, parseOverrides(more), checkpoint, `${output}-also-${i + 1}`) };
       }),
     );
     const score = (settings: TrainingConfig) => train(settings, { preset: 'evaluate', onProgress: display.listen, signal: stop.signal });

@@ -2,13 +2,23 @@
 import { relative } from 'node:path';
 import { Command, Option } from 'commander';
 import { stringify } from 'yaml';
-import { checkOutput, isHubName, memoryRows, predictMemory, sizeText, type TrainingConfig, train } from '../actors/index.ts';
+import {
+  checkOutput,
+  debugRun,
+  isDebugRun,
+  isHubName,
+  memoryRows,
+  predictMemory,
+  sizeText,
+  type TrainingConfig,
+  train,
+} from '../actors/index.ts';
 import { isSinkflexError, os } from '../kernels/index.ts';
 import { homeAgent, launcherOf, type PlannedAgent, planRun, type RunningCluster, startCluster } from './cluster/index.ts';
 import { Display } from './display.ts';
 import { hubModel } from './model-folder.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
-import { finalTable, resultLine } from './report.ts';
+import { debugTable, finalTable, resultLine } from './report.ts';
 import { writeReport } from './run-report/command.ts';
 import { stopSignal } from './stop-signal.ts';
 import { table } from './text.ts';
@@ -22,6 +32,8 @@ export interface LaunchOptions {
   sandbox?: string;
   tau2Data?: string;
   tau2Fixes?: string;
+  debugRolloutOnly?: boolean;
+  debugTrainOnly?: string;
   dryRun?: boolean;
   json?: boolean;
 }
@@ -42,6 +54,8 @@ export function launchCommand(): Command {
     .option('--seed <n>', 'seed of the whole run')
     .option('-o, --output <folder>', 'run folder (new or empty); otherwise runs/<utc>-<preset>')
     .option('--resume <folder>', 'continue an earlier run from its last checkpoint, with its settings')
+    .option('--debug-rollout-only', 'sample and store rollouts, train nothing (debug.rollout_only)')
+    .option('--debug-train-only <run>', 'train on the rollouts that a run stored, with its settings; sample nothing (debug.train_only)')
     .option('--tau2-data <folder>', 'where the data of tau2-bench are (env.options.data)')
     .option('--tau2-fixes <names>', "the benchmark's faults to put right, or all (env.options.fixes)")
     .option('--sandbox <provider>', 'where programs of the policy run: local, runsc, or unsafe-subprocess (env.options.sandbox)')
@@ -79,6 +93,12 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
       });
     }
     const signal = AbortSignal.any([stop.signal, ending.signal]);
+    if (isDebugRun(config)) {
+      const half = await debugRun(config, { preset, onProgress: display.listen, signal });
+      display.close();
+      process.stdout.write(o.json ? `${JSON.stringify(half)}\n` : debugTable(half));
+      return;
+    }
     const result = await train(config, { preset, onProgress: display.listen, signal });
     display.close();
     // The run is whole without its picture.
@@ -104,6 +124,8 @@ export async function composeLaunch(
   if (o.seed !== undefined) flags.seed = /^\d+$/.test(o.seed) ? Number(o.seed) : o.seed;
   if (o.output !== undefined) flags.output = o.output;
   if (o.resume !== undefined) flags.resume = o.resume;
+  if (o.debugRolloutOnly) flags['debug.rollout_only'] = true;
+  if (o.debugTrainOnly !== undefined) flags['debug.train_only'] = o.debugTrainOnly;
   if (o.sandbox !== undefined) flags['env.options.sandbox'] = o.sandbox;
   if (o.tau2Data !== undefined) flags['env.options.data'] = o.tau2Data;
   if (o.tau2Fixes !== undefined) flags['env.options.fixes'] = o.tau2Fixes;
@@ -179,6 +201,7 @@ Examples
   sinkflex launch rollout.n=16 actor.optim.lr=1e-4      other settings
   sinkflex launch --config mine.yaml --dry-run          what would run, and where
   sinkflex launch --resume runs/20260131T090503Z-desk   continue
+  sinkflex launch --debug-train-only runs/20260131T090503Z-desk   its updates again, from stored rollouts
   sinkflex launch env.latency=lognormal(mean=200ms,sigma=1.0)   slow tools (quote it in a shell)
 
 Exit codes: 0 done, 1 the run failed, 2 a setting or the machine has to be put right, 130 stopped by Ctrl-C.

@@ -56,22 +56,20 @@ export interface Composition {
   values?: ConfigLayer;
 }
 
-/** preset < files < words < values; a resumed run starts from the settings that it had instead of a preset. */
+/** preset < files < words < values; a run that is resumed, or replayed, gives its settings instead of a preset. */
 export async function compose(c: Composition): Promise<{ preset: string; config: TrainingConfig }> {
   const late = [...(c.files ?? []).map(readConfigFile), parseOverrides(c.words ?? []), ...(c.values ? [c.values] : [])];
-  const resume = late
-    .map((l) => l.values.resume)
-    .filter((v) => v !== undefined)
-    .at(-1);
+  const last = (key: string): unknown => late.map((l) => l.values[key]).findLast((v) => v !== undefined);
+  const resume = last('resume');
+  const replayed = last('debug.train_only');
+  if (c.preset !== undefined && (typeof resume === 'string' || typeof replayed === 'string'))
+    throw new CommandError(
+      'SINKFLEX_USAGE',
+      `a run that goes on or is replayed has the settings of ${resume ?? replayed}; leave the preset "${c.preset}" out and change what you want with key=value`,
+    );
   if (typeof resume === 'string') {
-    if (c.preset !== undefined) {
-      throw new CommandError(
-        'SINKFLEX_USAGE',
-        `a resumed run has the settings of ${resume}; leave the preset "${c.preset}" out and change what you want with key=value`,
-      );
-    }
     const folder = RunFolder.open(resume);
-    const output = late.map((l) => l.values.output).findLast((v) => v !== undefined);
+    const output = last('output');
     if (typeof output === 'string' && resolve(output) !== folder.path) {
       throw new CommandError(
         'SINKFLEX_USAGE',
@@ -80,6 +78,11 @@ export async function compose(c: Composition): Promise<{ preset: string; config:
     }
     const saved = folder.savedConfig();
     return { preset: 'resumed', config: await loadConfig([saved, { source: 'resume', values: { output: null } }, ...late]) };
+  }
+  if (typeof replayed === 'string') {
+    // Nothing of where that run was sampled is needed.
+    const values = { output: null, resume: null, 'debug.rollout_only': false, 'cluster.address': null, 'trajectory.store': null };
+    return { preset: 'replay', config: await loadConfig([RunFolder.open(replayed).savedConfig(), { source: 'replay', values }, ...late]) };
   }
   const preset = c.preset ?? DEFAULT_PRESET;
   return { preset, config: await loadConfig([presetLayer(preset), ...late]) };

@@ -1,7 +1,7 @@
 // The table at the end of a run: before and after with their intervals, what they are measured against, times, and what to try next.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { bestFixedScript, shellWord, type TrainingResult } from '../actors/index.ts';
+import { bestFixedScript, type DebugResult, shellWord, type TrainingResult } from '../actors/index.ts';
 import { duration, interval, table, thousands } from './text.ts';
 
 export function finalTable(r: TrainingResult): string {
@@ -76,6 +76,17 @@ function nextSteps(r: TrainingResult): string[][] {
 }
 
 const bracket = (i: { low: number; high: number }): string => `[${i.low.toFixed(3)}, ${i.high.toFixed(3)}]`;
+
+/** What half of a run did. */
+export function debugTable(r: DebugResult): string {
+  const rows = [
+    [r.mode === 'rollout_only' ? 'sampled' : 'trained', `${r.steps} steps, ${thousands(r.trajectories)} trajectories`],
+    ['mean reward', r.reward.toFixed(3)],
+    ['in all', duration(r.seconds)],
+    ['run folder', r.folder],
+  ];
+  return `\n${table(rows, { indent: '  ' })}\n`;
+}
 
 /** The result as one line for other programs. */
 export function resultLine(r: TrainingResult): string {

@@ -1,8 +1,8 @@
 /** The actors of a run: how each is started, what it is called, and what is written down about it. */
 import { availableParallelism } from 'node:os';
 import { pathToFileURL } from 'node:url';
-import type { StoreAddress } from '../../kernels/index.ts';
-import { type ActorHandle, type ActorInfo, listActors, ready, spawn, withOptions } from '../../runtime/index.ts';
+import type { StoreAddress, WeightStore } from '../../kernels/index.ts';
+import { type ActorHandle, type ActorInfo, listActors, onActorChange, ready, spawn, withOptions } from '../../runtime/index.ts';
 import { EnvironmentActor } from '../environment/index.ts';
 import { ReferenceActor } from '../reference/index.ts';
 import { type DialogueOptions, RolloutActor } from '../rollout/index.ts';
@@ -12,6 +12,8 @@ import { type ClusterNode, dealOut } from './deal.ts';
 import type { Hosts } from './hosts.ts';
 import { type Placement, place } from './placement.ts';
 import type { RolloutWorker } from './pool.ts';
+import type { ProgressListener } from './progress.ts';
+import type { Recorder } from './recorder.ts';
 import type { ActorRecord } from './run-folder.ts';
 import { environmentOptions, environmentTimeoutMs, recipeOf } from './settings.ts';
 
@@ -32,22 +34,37 @@ export interface Cast {
   hosts: Hosts;
 }
 
-export function spawnCast(config: TrainingConfig, store: StoreAddress, hosts: Hosts, dialogue: DialogueOptions): Cast {
-  const placement = place(config, availableParallelism());
-  const options = environmentOptions(config);
-  const restarts = supervision(config);
-  // Each is a process of its own: what the module registers has to be registered in each.
-  const imports = config.env.module === null ? [] : [pathToFileURL(config.env.module).href];
-  const environments = Array.from({ length: placement.environmentActors }, (_, i) =>
+/** What the actors of a run are made with. */
+export interface Casting {
+  config: TrainingConfig;
+  placement: Placement;
+  store: StoreAddress;
+  hosts: Hosts;
+  dialogue: DialogueOptions;
+}
+
+export function spawnCast(c: Casting): Cast {
+  const environments = spawnEnvironments(c);
+  return { placement: c.placement, environments, rollouts: spawnRollouts(c, environments), trainer: spawnTrainer(c), hosts: c.hosts };
+}
+
+/** Each actor is a process of its own: what the module registers has to be registered in each. */
+const importsOf = ({ env }: TrainingConfig): string[] => (env.module === null ? [] : [pathToFileURL(env.module).href]);
+
+export function spawnEnvironments({ config, placement, hosts }: Omit<Casting, 'store' | 'dialogue'>): Cast['environments'] {
+  return Array.from({ length: placement.environmentActors }, (_, i) =>
     spawn(EnvironmentActor, {
       name: `environment-${i}`,
-      args: [{ environment: config.env.name, options, latency: config.env.latency, reward: config.reward }],
+      args: [{ environment: config.env.name, options: environmentOptions(config), latency: config.env.latency, reward: config.reward }],
       maxConcurrency: 1 << 20,
-      imports,
+      imports: importsOf(config),
       ...hosts.deal.away(i),
-      ...restarts,
+      ...supervision(config),
     }),
   );
+}
+
+export function spawnRollouts({ config, placement, hosts, dialogue }: Casting, environments: Cast['environments']): Cast['rollouts'] {
   const { rollout } = config;
   const rollouts = Array.from({ length: placement.rolloutActors }, (_, i) =>
     spawn(RolloutActor, {
@@ -62,7 +79,7 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, hosts: Ho
           environment: config.env.name,
           dialogue,
           recordExperts: config.actor.router_replay.mode === 'R3',
-          environmentOptions: options,
+          environmentOptions: environmentOptions(config),
           environments,
           runSeed: config.seed,
           ...(rollout.top_k > 0 ? { topK: rollout.top_k } : {}),
@@ -80,41 +97,39 @@ export function spawnCast(config: TrainingConfig, store: StoreAddress, hosts: Ho
         },
       ],
       maxConcurrency: 1 << 20,
-      imports,
+      imports: importsOf(config),
       ...hosts.deal.away(i),
-      ...restarts,
+      ...supervision(config),
     }),
   );
   hosts.watch(rollouts.map((handle, i) => ({ name: `rollout-${i}`, handle })));
-  const trainer = spawn(TrainerActor, {
+  return rollouts;
+}
+
+export function spawnTrainer({ config, placement, store, hosts }: Omit<Casting, 'dialogue'>): Cast['trainer'] {
+  return spawn(TrainerActor, {
     name: 'trainer',
     threads: placement.trainerThreads,
     args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config), fenced: true }],
-    imports,
+    imports: importsOf(config),
     ...hosts.deal.home,
-    ...restarts,
+    ...supervision(config),
   });
-  return { placement, environments, rollouts, trainer, hosts };
 }
 
 /** The reference needs its weights first, so it comes after the warm start. */
-export function spawnReference(
-  config: TrainingConfig,
-  placement: Placement,
-  folder: string,
-  policy: StoreAddress,
-  hosts: Hosts,
-): ActorHandle<typeof ReferenceActor> | undefined {
-  const threads = placement.referenceThreads;
+export function spawnReference(c: Omit<Casting, 'dialogue'>, folder: string): ActorHandle<typeof ReferenceActor> | undefined {
+  const { config, store } = c;
+  const threads = c.placement.referenceThreads;
   if (threads === undefined) return undefined;
   return spawn(ReferenceActor, {
     name: 'reference',
-    threads: threads,
-    ...hosts.deal.home,
+    threads,
+    ...c.hosts.deal.home,
     args: [
       {
         folder,
-        policy,
+        policy: store,
         threads,
         temperature: config.rollout.temperature,
         microBatchTokens: config.actor.ppo_micro_batch_size_tokens,
@@ -124,11 +139,12 @@ export function spawnReference(
   });
 }
 
-export async function castReady(cast: Cast): Promise<void> {
-  await Promise.all([...cast.environments, ...cast.rollouts, cast.trainer].map((h) => ready(h, { timeoutMs: 60_000 })));
+/** All of them answer. */
+export async function castReady({ environments = [], rollouts = [], trainer }: Partial<Cast>): Promise<void> {
+  await Promise.all([...environments, ...rollouts, ...(trainer ? [trainer] : [])].map((h) => ready(h, { timeoutMs: 60_000 })));
 }
 
-export function rolloutWorkers(cast: Cast): RolloutWorker[] {
+export function rolloutWorkers(cast: Pick<Cast, 'rollouts' | 'hosts'>): RolloutWorker[] {
   return cast.rollouts.map((handle, i) => ({
     name: `rollout-${i}`,
     async rollout(assignment, signal) {
@@ -149,6 +165,20 @@ export function actorRecords(version: number | undefined): ActorRecord[] {
     restarts: a.restarts,
     ...(version !== undefined && (a.name.startsWith('rollout-') || a.name === 'trainer') ? { version } : {}),
   }));
+}
+
+/** Keeps actors.json, and says when an actor was lost. Hands back what ends it. */
+export function watchActors(o: { recorder: Recorder; store: WeightStore; progress: ProgressListener; signal: AbortSignal }): () => void {
+  const { recorder, store, progress, signal } = o;
+  const write = () => recorder.actors(actorRecords(store.current()?.version));
+  const warn = (text: string) => progress({ kind: 'note', level: 'warning', text });
+  const unwatch = onActorChange((a) => {
+    write();
+    if (a.state === 'restarting') warn(`${a.name} was lost (${a.cause ?? 'unknown cause'}) and is restarted`);
+    if (a.state === 'dead' && a.cause !== undefined && !signal.aborted) warn(`${a.name} is dead: ${a.cause}`);
+  });
+  write();
+  return unwatch;
 }
 
 /** One actor that a run would start. */

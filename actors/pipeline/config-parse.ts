@@ -250,6 +250,14 @@ function contradictions(c: TrainingConfig): string[] {
   if (rollout.n < 2 && ['grpo', 'rloo', 'reinforce_plus_plus_baseline'].includes(algorithm.adv_estimator)) {
     wrong.push(`rollout.n = ${rollout.n}: ${algorithm.adv_estimator} compares samples of one prompt, so at least 2`);
   }
+  const { debug } = c;
+  if (debug.rollout_only && debug.train_only !== null) wrong.push('debug.rollout_only = true: not together with debug.train_only');
+  if ((debug.rollout_only || debug.train_only !== null) && c.resume !== null)
+    wrong.push(`resume = ${show(c.resume)}: runs with debug.rollout_only or debug.train_only are not resumed`);
+  if (debug.train_only !== null && actor.router_replay.mode !== 'disabled')
+    wrong.push(
+      `actor.router_replay.mode = ${actor.router_replay.mode}: disabled with debug.train_only, since the experts of a rollout are not stored`,
+    );
   const { sampler } = data;
   if (sampler.class_name === 'curriculum' && data.train_files === null && sampler.levels.length < 2) {
     wrong.push(`data.sampler.class_name = curriculum: needs data.sampler.levels=[1,2,3], or data.train_files whose rows have a level`);

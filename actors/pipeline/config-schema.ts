@@ -340,6 +340,20 @@ export const TrainingConfig = z.strictObject({
     ),
     rolling_window: key(count(), 10, 'steps', 'window of the rolling training score and trajectory reward'),
   }),
+  debug: section({
+    rollout_only: key(
+      z.boolean(),
+      false,
+      '',
+      'sample and store every rollout of total_training_steps batches; nothing is trained or validated',
+    ),
+    train_only: key(
+      z.string().min(1).nullable(),
+      null,
+      'path',
+      'train on the rollouts that this run stored, from its earliest checkpoint (or from the one that is named); nothing is sampled or validated',
+    ),
+  }),
   val: section({
     n: key(count(), 1, 'samples', 'samples of a held-out task (mean@n)'),
     temperature: key(z.number().min(0), 1, '', 'sampling temperature of validation; 0 is greedy'),

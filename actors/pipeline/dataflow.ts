@@ -3,8 +3,9 @@
  * run ahead. All state is in the queue and the ledger; this only moves it along when something happened.
  */
 import { ActorsError } from '../errors.ts';
-import type { DrawnTask } from '../tasks/index.ts';
-import type { Batch, Ledger, Trajectory, TrajectoryQueue } from '../trajectory/index.ts';
+import type { DrawnTask, TaskSource } from '../tasks/index.ts';
+import { type Batch, type Ledger, type Trajectory, TrajectoryQueue, zeroSpread } from '../trajectory/index.ts';
+import type { TrainingConfig } from './config.ts';
 import type { RolloutPool } from './pool.ts';
 
 export interface DataflowOptions {
@@ -16,6 +17,21 @@ export interface DataflowOptions {
   taskOf: (index: number) => DrawnTask;
   onGroup?: (trajectories: Trajectory[]) => void;
   onLost?: (task: number) => void;
+}
+
+/** The queue that the settings describe. `capacity`: episodes that may be under way at once. */
+export function openQueue(config: TrainingConfig, o: { tasks: TaskSource; ledger: Ledger; capacity: number }): TrajectoryQueue {
+  const { filter_groups: filter } = config.algorithm;
+  return new TrajectoryQueue({
+    groupSize: config.rollout.n,
+    samplesOf: (index) => o.tasks.draw(index).samples,
+    batchGroups: config.data.train_batch_size,
+    staleness: config.mode === 'sync' ? 0 : config.async_training.staleness_threshold,
+    maxConcurrent: Math.max(o.capacity, config.rollout.n),
+    ledger: o.ledger,
+    ...(filter.enable ? { filter: zeroSpread } : {}),
+    maxGeneratedBatches: filter.max_num_gen_batches,
+  });
 }
 
 export class Dataflow {

@@ -4,6 +4,7 @@ export { type PlannedActor, planPlacement } from './cast.ts';
 export * from './config.ts';
 export { type CurveSeries, drawCurve, PALETTE } from './curve.ts';
 export { Dataflow, type DataflowOptions } from './dataflow.ts';
+export { type DebugResult, debugRun, isDebugRun } from './debug-modes.ts';
 export { type EndpointEvaluation, evaluateEndpoint, type PlayedEpisode } from './endpoint-evaluation.ts';
 export { type PipelineErrorCode, pipelineErrorCodes } from './errors.ts';
 export { memoryRows, predictMemory, type RunMemory, runMemory, sizeText } from './memory.ts';

@@ -4,6 +4,7 @@ import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { ActorsError } from '../errors.ts';
+import type { TrainingConfig } from './config.ts';
 
 /**
  * Imports it, once in a process however often it is asked for, and answers its path. `name` is a path relative to `folder`, a file URL, or
@@ -48,4 +49,10 @@ function packageEntry(name: string, folder: string): string | undefined {
     }
   }
   return undefined;
+}
+
+/** Settings whose module is imported, and named by its whole path. */
+export async function withModule(config: TrainingConfig): Promise<TrainingConfig> {
+  const { env } = config;
+  return env.module === null ? config : { ...config, env: { ...env, module: await importModule(env.module) } };
 }

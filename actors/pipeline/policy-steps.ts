@@ -20,9 +20,12 @@ import type { Dataflow } from './dataflow.ts';
 import { isFinal } from './pool.ts';
 import { batchMetrics, ledgerMetrics, type Proxies, proxyMetrics } from './step-metrics.ts';
 
+/** Where batches come from: the dataflow, or stored rollouts. */
+export type BatchSource = Pick<Dataflow, 'nextBatch' | 'pump'>;
+
 export interface PolicyStepsOptions {
-  dataflow: Dataflow;
-  queue: TrajectoryQueue;
+  dataflow: BatchSource;
+  queue: Pick<TrajectoryQueue, 'trained'>;
   ledger: Ledger;
   tasks: Pick<TaskSource, 'learn' | 'metrics'>;
   trainer: ActorHandle<typeof TrainerActor>;
@@ -64,7 +67,7 @@ export class PolicySteps {
     this.#o = o;
   }
 
-  get dataflow(): Dataflow {
+  get dataflow(): BatchSource {
     return this.#o.dataflow;
   }
 

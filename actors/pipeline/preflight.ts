@@ -1,5 +1,5 @@
 /** What a run needs of its user and machine, asked in the driver before the run folder is made or anything is started. */
-import { existsSync } from 'node:fs';
+import { cpSync, existsSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { cpu, isSinkflexError, SinkflexError } from '../../kernels/index.ts';
 import { entry, make } from '../environment/index.ts';
@@ -49,6 +49,16 @@ export const referenceFolder = (folder: RunFolder): string => folder.file('refer
 export const hasReference = (folder: RunFolder): boolean =>
   existsSync(join(referenceFolder(folder), 'config.json')) &&
   ['model.safetensors', 'adapter_model.safetensors'].some((name) => existsSync(join(referenceFolder(folder), name)));
+
+/** Keeps the weights of a model folder as the reference: whole, or what stood there before. */
+export function writeReference(folder: RunFolder, model: string): void {
+  const place = referenceFolder(folder);
+  const temporary = `${place}.tmp`;
+  rmSync(temporary, { recursive: true, force: true });
+  cpSync(model, temporary, { recursive: true });
+  rmSync(place, { recursive: true, force: true });
+  renameSync(temporary, place);
+}
 
 /** A run that goes on needs the reference that it began with; the checkpoint before the first step has the same weights. */
 export function checkReference(config: TrainingConfig, folder: RunFolder): void {

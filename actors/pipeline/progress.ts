@@ -2,7 +2,7 @@
 import type { Interval } from './statistics.ts';
 
 /** The parts of a run, in their order; validations stand between GRPO steps. */
-export type Phase = 'start' | 'warm start' | 'grpo' | 'validation' | 'save' | 'fine-tuning';
+export type Phase = 'start' | 'rollout' | 'warm start' | 'grpo' | 'validation' | 'save' | 'fine-tuning';
 
 /** Live numbers. A watcher shows those that it knows and that are there. */
 export interface ProgressNumbers {

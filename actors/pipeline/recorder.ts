@@ -109,6 +109,12 @@ export class Recorder {
     });
   }
 
+  /** Trajectories that were sampled and not trained. */
+  async sampled(step: number, trajectories: readonly Trajectory[]): Promise<void> {
+    const records = trajectories.map((t) => toRecord(t, { step, phase: 'train', text: this.#chat.tokenizer.decode(t.ids) }));
+    await this.#trajectories.step({ step, lineage: 0, records, consumed: [] });
+  }
+
   async validation(step: number, v: Validation): Promise<void> {
     this.#metrics.write({ [TRAINING_STEP]: step, ...v.metrics });
     const limit = this.#config.trainer.max_trajectories_per_step ?? v.trajectories.length;

@@ -2,7 +2,6 @@
  * One training run: the weight store, the actors and the record, and the phases on them: warm start, validations, GRPO with checkpoints,
  * and going back to the last checkpoint when the trainer is lost.
  */
-import { cpSync, renameSync, rmSync } from 'node:fs';
 import type { WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, ready } from '../../runtime/index.ts';
 import { entry } from '../environment/index.ts';
@@ -10,16 +9,16 @@ import type { ReferenceActor } from '../reference/index.ts';
 import { rewardNames } from '../reward/index.ts';
 import type { SamplerState, TaskSource } from '../tasks/index.ts';
 import { type CheckpointState, modelFolder, verifyCheckpoint } from '../trainer/index.ts';
-import { Ledger, responseTokens, TrajectoryQueue, zeroSpread } from '../trajectory/index.ts';
+import { Ledger, responseTokens } from '../trajectory/index.ts';
 import { asynchronousSteps } from './asynchronous.ts';
 import { actorRecords, type Cast, rolloutWorkers, spawnReference } from './cast.ts';
 import { Checkpoints } from './checkpoints.ts';
 import type { TrainingConfig } from './config.ts';
-import { Dataflow } from './dataflow.ts';
+import { Dataflow, openQueue } from './dataflow.ts';
 import { initialiseWeights } from './model.ts';
 import { isTrainerLoss, PolicySteps, type StepReport } from './policy-steps.ts';
 import { RolloutPool } from './pool.ts';
-import { hasReference, referenceFolder } from './preflight.ts';
+import { hasReference, referenceFolder, writeReference } from './preflight.ts';
 import type { AlsoScored, ProgressListener } from './progress.ts';
 import type { Recorder, RecorderState } from './recorder.ts';
 import { environmentOptions, policySchedule, usesReference } from './settings.ts';
@@ -110,17 +109,8 @@ export class Run {
       }
     }
     if (supervised) progress({ kind: 'end', phase: 'warm start', seconds: this.seconds.warmStart });
-    this.#writeReference(recorder.folder.checkpoint(0));
-  }
-
-  /** The reference is the policy as GRPO finds it. */
-  #writeReference(checkpoint: string): void {
-    const folder = referenceFolder(this.#p.recorder.folder);
-    const temporary = `${folder}.tmp`;
-    rmSync(temporary, { recursive: true, force: true });
-    cpSync(modelFolder(checkpoint), temporary, { recursive: true });
-    rmSync(folder, { recursive: true, force: true });
-    renameSync(temporary, folder);
+    // The reference is the policy as GRPO finds it.
+    writeReference(recorder.folder, modelFolder(recorder.folder.checkpoint(0)));
   }
 
   async #supervisedSteps(demonstrations: readonly EncodedDemonstration[]): Promise<void> {
@@ -163,9 +153,12 @@ export class Run {
     // The process before this one ended right after its first checkpoint, or somebody took the folder away.
     if (usesReference(config) && !hasReference(folder)) {
       await verifyCheckpoint(folder.checkpoint(0));
-      this.#writeReference(folder.checkpoint(0));
+      writeReference(folder, modelFolder(folder.checkpoint(0)));
     }
-    this.#reference = spawnReference(config, cast.placement, referenceFolder(folder), store.address, cast.hosts);
+    this.#reference = spawnReference(
+      { config, placement: cast.placement, store: store.address, hosts: cast.hosts },
+      referenceFolder(folder),
+    );
     if (this.#reference) await ready(this.#reference, { timeoutMs: 60_000 });
   }
 
@@ -215,16 +208,7 @@ export class Run {
       total: trainer.total_training_steps,
       ...(trainer.time_budget_s === null ? {} : { budgetSeconds: trainer.time_budget_s }),
     });
-    const queue = new TrajectoryQueue({
-      groupSize: config.rollout.n,
-      samplesOf: (index) => tasks.draw(index).samples,
-      batchGroups: config.data.train_batch_size,
-      staleness: config.mode === 'sync' ? 0 : config.async_training.staleness_threshold,
-      maxConcurrent: Math.max(this.#pool.capacity, config.rollout.n),
-      ledger: this.#ledger,
-      ...(config.algorithm.filter_groups.enable ? { filter: zeroSpread } : {}),
-      maxGeneratedBatches: config.algorithm.filter_groups.max_num_gen_batches,
-    });
+    const queue = openQueue(config, { tasks, ledger: this.#ledger, capacity: this.#pool.capacity });
     const dataflow = new Dataflow({
       queue,
       ledger: this.#ledger,

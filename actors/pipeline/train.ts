@@ -1,18 +1,18 @@
 /** `train`: one run from settings to result. Starts the runtime, the weight store and the actors, and ends all of them whatever happens. */
+import { availableParallelism } from 'node:os';
 import type { WeightStore } from '../../kernels/index.ts';
-import { init, listActors, onActorChange, shutdown } from '../../runtime/index.ts';
+import { listActors } from '../../runtime/index.ts';
 import { entry } from '../environment/index.ts';
-import { ActorsError } from '../errors.ts';
 import { dialogueOf } from '../rollout/index.ts';
 import type { TaskSource } from '../tasks/index.ts';
 import { modelFolder } from '../trainer/index.ts';
 import { stopped, withAdvice } from './advice.ts';
 import { scoreBaselines } from './baselines.ts';
-import { actorRecords, castReady, spawnCast } from './cast.ts';
-import type { TrainingConfig } from './config.ts';
-import { clusterOptions, Hosts } from './hosts.ts';
-import { initialiseWeights, makeStore, resolveModel } from './model.ts';
-import { importModule } from './module.ts';
+import { castReady, spawnCast, watchActors } from './cast.ts';
+import { ConfigError, type TrainingConfig } from './config.ts';
+import { resolveModel } from './model.ts';
+import { withModule } from './module.ts';
+import { place } from './placement.ts';
 import { checkCpu, checkEnvironment, checkReference } from './preflight.ts';
 import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
 import { Recorder } from './recorder.ts';
@@ -20,13 +20,11 @@ import { goOnFrom, namedCheckpoint, newestCheckpoint } from './resume-point.ts';
 import { checkRoom } from './room.ts';
 import { Run } from './run.ts';
 import { RunFolder } from './run-folder.ts';
+import { openRuntime, Session } from './session.ts';
 import { environmentOptions } from './settings.ts';
 import { openTaskSource } from './task-source.ts';
 import { keepTokenizer, tokenizerFiles } from './tokenizer-files.ts';
 import { clipValidation } from './validation.ts';
-
-/** What shutting down may take before everything is killed; a user who pressed Ctrl-C waits at most two seconds in all. */
-const shutdownMs = 1000;
 
 /**
  * Trains, and hands back the scores before and after. Rejects with one typed error; SINKFLEX_ABORTED when `signal` was aborted.
@@ -35,26 +33,14 @@ const shutdownMs = 1000;
  * const result = await train(parseConfig([]), { preset: 'desk', onProgress: (e) => console.error(e) });
  */
 export async function train(settings: TrainingConfig, options: TrainingOptions): Promise<TrainingResult> {
+  const { debug } = settings;
+  if (debug.rollout_only || debug.train_only !== null)
+    throw new ConfigError(['debug.rollout_only, debug.train_only: are for debugRun, and for sinkflex launch']);
   const began = performance.now();
   const progress: ProgressListener = options.onProgress ?? (() => {});
-  // Ends the run from within as well: whatever fails first is what `train` rejects with.
-  const ending = new AbortController();
   let folder: RunFolder | undefined;
   let from: string | undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    const abort = () => {
-      const error = stopped(folder);
-      ending.abort(error);
-      reject(error);
-    };
-    if (options.signal?.aborted) abort();
-    options.signal?.addEventListener('abort', abort, { once: true });
-  });
-  aborted.catch(() => {});
-  let store: WeightStore | undefined;
-  let recorder: Recorder | undefined;
-  let hosts: Hosts | undefined;
-  let unwatch: (() => void) | undefined;
+  const session = new Session(options.signal, () => stopped(folder));
   try {
     checkCpu();
     const asked = await withModule(settings);
@@ -81,23 +67,12 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     if (from) checkReference(config, folder);
     const tokenizer = chosen.of === 'model' ? keepTokenizer(source!, folder) : null;
     progress({ kind: 'begin', phase: 'start', total: 0 });
-    recorder = await Recorder.open(folder, config, chat);
-    await init(clusterOptions(config));
-    store = makeStore(config, model, from);
-    await initialiseWeights(config, store, { checkpoint: from, signal: ending.signal });
-    hosts = await Hosts.open(config, store);
-    const cast = spawnCast(config, store.address, hosts, { model: tokenizer, variables });
-    const book = recorder;
-    const weights = store;
-    const write = () => book.actors(actorRecords(weights.current()?.version));
-    unwatch = onActorChange((a) => {
-      write();
-      if (a.state === 'restarting')
-        progress({ kind: 'note', level: 'warning', text: `${a.name} was lost (${a.cause ?? 'unknown cause'}) and is restarted` });
-      if (a.state === 'dead' && a.cause !== undefined && !ending.signal.aborted)
-        progress({ kind: 'note', level: 'warning', text: `${a.name} is dead: ${a.cause}` });
-    });
-    write();
+    const recorder = await Recorder.open(folder, config, chat);
+    session.atEnd(() => recorder.close());
+    const { store, hosts } = await openRuntime(session, config, model, from);
+    const dialogue = { model: tokenizer, variables };
+    const cast = spawnCast({ config, placement: place(config, availableParallelism()), store: store.address, hosts, dialogue });
+    session.atEnd(watchActors({ recorder, store, progress, signal: session.signal }));
     const run = new Run({
       config,
       store,
@@ -106,11 +81,10 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
       recorder,
       tokenizerFiles: tokenizerFiles(chat, tokenizer),
       progress,
-      signal: ending.signal,
+      signal: session.signal,
     });
-    const work = perform({ run, config, cast, tasks, from, progress, began, signal: ending.signal });
-    work.catch(() => {});
-    const { before, after, also, baselines } = await Promise.race([work, aborted]);
+    const work = perform({ run, config, cast, tasks, from, progress, began, signal: session.signal });
+    const { before, after, also, baselines } = await session.race(work);
     const restarts = listActors().reduce((n, a) => n + a.restarts, 0);
     const result: TrainingResult = {
       folder: folder.path,
@@ -136,19 +110,8 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   } catch (error) {
     throw withAdvice(error, { checkpoint: from, path: settings.model.path });
   } finally {
-    unwatch?.();
-    hosts?.close();
-    ending.abort(new ActorsError('SINKFLEX_ABORTED', 'the run is over'));
-    await shutdown({ timeoutMs: shutdownMs });
-    store?.close();
-    await recorder?.close();
+    await session.end();
   }
-}
-
-/** Its module imported, and named by its whole path. */
-async function withModule(config: TrainingConfig): Promise<TrainingConfig> {
-  const { env } = config;
-  return env.module === null ? config : { ...config, env: { ...env, module: await importModule(env.module) } };
 }
 
 async function perform(o: {

@@ -141,6 +141,12 @@ export class TrajectoryQueue {
     this.#step = batch.step + 1;
   }
 
+  /** A batch was not trained, and will not be. */
+  discarded(batch: Batch, reason: string): void {
+    for (const g of batch.groups) for (const t of g.trajectories) this.#o.ledger.filter(trajectoryKey(t.task, t.sample), reason);
+    this.#step = batch.step + 1;
+  }
+
   /** Goes on from a checkpoint taken after `step` steps whose batches had drawn the tasks before `cursor`. Whatever was under way is abandoned. */
   restore(step: number, cursor: number): void {
     this.#step = step;

@@ -41,13 +41,19 @@ export const ledger = (name: string) => JSON.parse(read(name, 'ledger.json')) as
 export const balanced = (l: LedgerSnapshot) =>
   l.sampled === l.trained + l.inFlight + [...Object.values(l.filtered), ...Object.values(l.aborted)].reduce((a, b) => a + b, 0);
 
+/** The training trajectories of a run without what differs from process to process. */
+export async function storedTokens(name: string) {
+  const store = (await RunFolder.open(join(root, name)).readTrajectories())!;
+  const tokens = [];
+  for await (const { seconds, lineage, redone, ...rest } of store.read({ phase: 'train' })) tokens.push(rest);
+  await store.close();
+  return tokens;
+}
+
 /** Everything that a seed fixes: metrics without timings, the sampled ids, the final weights. */
 export async function essence(name: string, step = 5) {
   const metrics = readMetrics(join(root, name, 'metrics.jsonl')).map(withoutTimings);
-  const store = (await RunFolder.open(join(root, name)).readTrajectories())!;
-  const tokens: object[] = [];
-  for await (const { seconds, lineage, redone, ...rest } of store.read({ phase: 'train' })) tokens.push(rest);
-  await store.close();
+  const tokens = await storedTokens(name);
   const weights = readFileSync(join(root, name, 'checkpoints', `step-${String(step).padStart(10, '0')}`, 'model', 'model.safetensors'));
   return {
     metrics,
