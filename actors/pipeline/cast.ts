@@ -32,6 +32,7 @@ export interface Cast {
   rollouts: ActorHandle<typeof RolloutActor>[];
   trainer: ActorHandle<typeof TrainerActor>;
   hosts: Hosts;
+  casting: Casting;
 }
 
 /** What the actors of a run are made with. */
@@ -45,65 +46,85 @@ export interface Casting {
 
 export function spawnCast(c: Casting): Cast {
   const environments = spawnEnvironments(c);
-  return { placement: c.placement, environments, rollouts: spawnRollouts(c, environments), trainer: spawnTrainer(c), hosts: c.hosts };
+  return {
+    placement: c.placement,
+    environments,
+    rollouts: spawnRollouts(c, environments),
+    trainer: spawnTrainer(c),
+    hosts: c.hosts,
+    casting: c,
+  };
 }
 
 /** Each actor is a process of its own: what the module registers has to be registered in each. */
 const importsOf = ({ env }: TrainingConfig): string[] => (env.module === null ? [] : [pathToFileURL(env.module).href]);
 
-export function spawnEnvironments({ config, placement, hosts }: Omit<Casting, 'store' | 'dialogue'>): Cast['environments'] {
-  return Array.from({ length: placement.environmentActors }, (_, i) =>
-    spawn(EnvironmentActor, {
-      name: `environment-${i}`,
-      args: [{ environment: config.env.name, options: environmentOptions(config), latency: config.env.latency, reward: config.reward }],
-      maxConcurrency: 1 << 20,
-      imports: importsOf(config),
-      ...hosts.deal.away(i),
-      ...supervision(config),
-    }),
-  );
+type Settled = Omit<Casting, 'store' | 'dialogue'>;
+type Where = ReturnType<Hosts['deal']['away']>;
+
+export function spawnEnvironments(c: Settled): Cast['environments'] {
+  return Array.from({ length: c.placement.environmentActors }, (_, i) => spawnEnvironment(c, i, c.hosts.deal.away(i)));
 }
 
-export function spawnRollouts({ config, placement, hosts, dialogue }: Casting, environments: Cast['environments']): Cast['rollouts'] {
+export function spawnEnvironment({ config }: Settled, i: number, where: Where): ActorHandle<typeof EnvironmentActor> {
+  return spawn(EnvironmentActor, {
+    name: `environment-${i}`,
+    args: [{ environment: config.env.name, options: environmentOptions(config), latency: config.env.latency, reward: config.reward }],
+    maxConcurrency: 1 << 20,
+    imports: importsOf(config),
+    ...where,
+    ...supervision(config),
+  });
+}
+
+export function spawnRollouts(c: Casting, environments: Cast['environments']): Cast['rollouts'] {
+  return Array.from({ length: c.placement.rolloutActors }, (_, i) => spawnRollout(c, i, c.hosts.deal.away(i), environments));
+}
+
+export function spawnRollout(
+  { config, placement, hosts, dialogue }: Casting,
+  i: number,
+  where: Where,
+  environments: Cast['environments'],
+): ActorHandle<typeof RolloutActor> {
   const { rollout } = config;
-  const rollouts = Array.from({ length: placement.rolloutActors }, (_, i) =>
-    spawn(RolloutActor, {
-      name: `rollout-${i}`,
-      threads: placement.rolloutThreads,
-      args: [
-        {
-          store: hosts.store,
-          threads: placement.rolloutThreads,
-          maxSequences: placement.sequences,
-          limits: { maxTokens: rollout.max_model_len, maxTokensPerTurn: rollout.max_tokens_per_turn, maxTurns: config.env.max_turns },
-          environment: config.env.name,
-          dialogue,
-          recordExperts: config.actor.router_replay.mode === 'R3',
-          environmentOptions: environmentOptions(config),
-          environments,
-          runSeed: config.seed,
-          ...(rollout.top_k > 0 ? { topK: rollout.top_k } : {}),
-          ...(rollout.min_p > 0 ? { minP: rollout.min_p } : {}),
-          cache: {
-            prefixCaching: rollout.enable_prefix_caching,
-            cacheOnUpdate: rollout.kv_cache_on_update,
-            ...(rollout.max_num_batched_tokens === null ? {} : { maxNumBatchedTokens: rollout.max_num_batched_tokens }),
-            ...(rollout.kv_cache_tokens === null ? {} : { cacheTokens: rollout.kv_cache_tokens }),
-          },
-          ...(rollout.top_p < 1 ? { topP: rollout.top_p } : {}),
-          retries: episodeRetries,
-          environmentTimeoutMs,
-          demonstrationNoise: config.sft.noise,
+  const name = `rollout-${i}`;
+  const handle = spawn(RolloutActor, {
+    name,
+    threads: placement.rolloutThreads,
+    args: [
+      {
+        store: hosts.store,
+        threads: placement.rolloutThreads,
+        maxSequences: placement.sequences,
+        limits: { maxTokens: rollout.max_model_len, maxTokensPerTurn: rollout.max_tokens_per_turn, maxTurns: config.env.max_turns },
+        environment: config.env.name,
+        dialogue,
+        recordExperts: config.actor.router_replay.mode === 'R3',
+        environmentOptions: environmentOptions(config),
+        environments,
+        runSeed: config.seed,
+        ...(rollout.top_k > 0 ? { topK: rollout.top_k } : {}),
+        ...(rollout.min_p > 0 ? { minP: rollout.min_p } : {}),
+        cache: {
+          prefixCaching: rollout.enable_prefix_caching,
+          cacheOnUpdate: rollout.kv_cache_on_update,
+          ...(rollout.max_num_batched_tokens === null ? {} : { maxNumBatchedTokens: rollout.max_num_batched_tokens }),
+          ...(rollout.kv_cache_tokens === null ? {} : { cacheTokens: rollout.kv_cache_tokens }),
         },
-      ],
-      maxConcurrency: 1 << 20,
-      imports: importsOf(config),
-      ...hosts.deal.away(i),
-      ...supervision(config),
-    }),
-  );
-  hosts.watch(rollouts.map((handle, i) => ({ name: `rollout-${i}`, handle })));
-  return rollouts;
+        ...(rollout.top_p < 1 ? { topP: rollout.top_p } : {}),
+        retries: episodeRetries,
+        environmentTimeoutMs,
+        demonstrationNoise: config.sft.noise,
+      },
+    ],
+    maxConcurrency: 1 << 20,
+    imports: importsOf(config),
+    ...where,
+    ...supervision(config),
+  });
+  hosts.watch({ name, handle });
+  return handle;
 }
 
 export function spawnTrainer({ config, placement, store, hosts }: Omit<Casting, 'dialogue'>): Cast['trainer'] {
@@ -144,14 +165,18 @@ export async function castReady({ environments = [], rollouts = [], trainer }: P
   await Promise.all([...environments, ...rollouts, ...(trainer ? [trainer] : [])].map((h) => ready(h, { timeoutMs: 60_000 })));
 }
 
-export function rolloutWorkers(cast: Pick<Cast, 'rollouts' | 'hosts'>): RolloutWorker[] {
-  return cast.rollouts.map((handle, i) => ({
-    name: `rollout-${i}`,
+export const rolloutWorkers = ({ rollouts, hosts }: Pick<Cast, 'rollouts' | 'hosts'>): RolloutWorker[] =>
+  rollouts.map((handle, i) => rolloutWorker(hosts, i, handle));
+
+export function rolloutWorker(hosts: Hosts, i: number, handle: ActorHandle<typeof RolloutActor>): RolloutWorker {
+  const name = `rollout-${i}`;
+  return {
+    name,
     async rollout(assignment, signal) {
-      if (cast.hosts.several) await cast.hosts.caughtUp(`rollout-${i}`);
+      if (hosts.several) await hosts.caughtUp(name);
       return withOptions(handle, { signal }).rollout(assignment);
     },
-  }));
+  };
 }
 
 /** For actors.json. `version`: what the store holds now, which every live engine takes at its next step. */

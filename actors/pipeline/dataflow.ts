@@ -20,14 +20,20 @@ export interface DataflowOptions {
 }
 
 /** The queue that the settings describe. `capacity`: episodes that may be under way at once. */
-export function openQueue(config: TrainingConfig, o: { tasks: TaskSource; ledger: Ledger; capacity: number }): TrajectoryQueue {
+export function openQueue(
+  config: TrainingConfig,
+  o: { tasks: TaskSource; ledger: Ledger; pool: Pick<RolloutPool, 'capacity'> },
+): TrajectoryQueue {
   const { filter_groups: filter } = config.algorithm;
   return new TrajectoryQueue({
     groupSize: config.rollout.n,
     samplesOf: (index) => o.tasks.draw(index).samples,
     batchGroups: config.data.train_batch_size,
     staleness: config.mode === 'sync' ? 0 : config.async_training.staleness_threshold,
-    maxConcurrent: Math.max(o.capacity, config.rollout.n),
+    // Hosts come and go.
+    get maxConcurrent() {
+      return Math.max(o.pool.capacity, config.rollout.n);
+    },
     ledger: o.ledger,
     ...(filter.enable ? { filter: zeroSpread } : {}),
     maxGeneratedBatches: filter.max_num_gen_batches,

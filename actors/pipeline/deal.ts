@@ -9,6 +9,8 @@ export interface ClusterNode {
 export interface Deal {
   /** What the i-th of the rollouts or of the environments asks for: the nodes of the other hosts in turn; nothing, if there are none. */
   away(i: number): { strategy?: { node: string; soft: boolean } };
+  /** Nodes that are dealt out over. */
+  readonly others: number;
   /** What the trainer and the reference ask for: the host of the weights. */
   readonly home: { labels?: Record<string, string> };
 }
@@ -17,6 +19,7 @@ export interface Deal {
 export function dealOut(home: string, nodes: readonly ClusterNode[]): Deal {
   const others = nodes.filter(({ host }) => host !== home);
   return {
+    others: others.length,
     away(i) {
       const there = others[i % Math.max(1, others.length)];
       return there === undefined ? {} : { strategy: { node: there.node, soft: true } };

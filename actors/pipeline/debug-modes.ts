@@ -114,7 +114,7 @@ async function collect({
   await castReady({ environments, rollouts });
   const pool = new RolloutPool(rolloutWorkers({ rollouts, hosts }), placement.sequences);
   const ledger = new Ledger();
-  const queue = openQueue(config, { tasks, ledger, capacity: pool.capacity });
+  const queue = openQueue(config, { tasks, ledger, pool });
   const dataflow = new Dataflow({ queue, ledger, pool, temperature: config.rollout.temperature, taskOf: (index) => tasks.draw(index) });
   session.atEnd(() => dataflow.stop('end'));
   const total = config.trainer.total_training_steps;

@@ -2,6 +2,7 @@
  * A run over several hosts: the trainer and the weights are on the host of the driver; rollouts and environments are on the others, if there
  * are others, each with a copy of the weights that follows version by version.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { SegmentAddress, StoreAddress, WeightStore } from '../../kernels/index.ts';
 import {
   type ActorHandle,
@@ -19,7 +20,7 @@ import {
   withOptions,
 } from '../../runtime/index.ts';
 import { ActorsError } from '../errors.ts';
-import type { ReplicatedStore } from '../rollout/index.ts';
+import { copyNames, type ReplicatedStore } from '../rollout/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { type Deal, dealOut } from './deal.ts';
 
@@ -43,9 +44,16 @@ export function clusterOptions({ cluster }: TrainingConfig): InitOptions {
   };
 }
 
+/** Looks for hosts that come and go while the run is under way. */
+const LOOK_MS = 1000;
+
+interface Sources {
+  weights: ActorHandle<typeof SegmentSource>;
+  base?: ActorHandle<typeof SegmentSource>;
+}
+
 interface Copy {
   host: string;
-  node: string;
   /** Of the weights, and of the frozen base below adapters. */
   replica: ActorHandle<typeof SegmentReplica>;
   base?: ActorHandle<typeof SegmentReplica>;
@@ -54,58 +62,78 @@ interface Copy {
 /** Earlier runs of the cluster had actors of the same names. */
 const living = () => listActors().filter(({ state }) => state !== 'dead');
 
+const hostOf = ({ labels }: { labels: Readonly<Record<string, string>> }): string => labels[HOST_LABEL] ?? '';
+
+/** Nodes that came after the run began, and what it does for them. */
+export interface NodeListener {
+  /** It has the weights. Rejects if nothing could be started there. */
+  joined(node: string): Promise<void>;
+  left(node: string): void;
+}
+
+/** A rollout by its name, which may be started again elsewhere. */
+interface WatchedRollout {
+  name: string;
+  handle: Parameters<typeof kill>[0];
+}
+
 export class Hosts {
   readonly #store: WeightStore;
-  readonly #copies: Copy[];
+  readonly #copies: Copy[] = [];
+  readonly #rollouts: WatchedRollout[] = [];
   readonly #home: string;
   /** Of a cluster. */
-  readonly #hostOfNode: ReadonlyMap<string, string>;
+  readonly #hostOfNode = new Map<string, string>();
+  /** On the host of the weights; undefined: no other host has ever been there. */
+  #sources: Sources | undefined;
   #unwatch: (() => void) | undefined;
+  readonly #closing = new AbortController();
 
-  private constructor(store: WeightStore, home: string, hostOfNode: ReadonlyMap<string, string>, copies: Copy[]) {
-    this.#hostOfNode = hostOfNode;
+  private constructor(store: WeightStore, home: string) {
     this.#store = store;
     this.#home = home;
-    this.#copies = copies;
   }
 
   /** After init(). On one host there is nothing to do. */
   static async open(config: TrainingConfig, store: WeightStore): Promise<Hosts> {
-    const home = currentHost();
-    if (config.cluster.address === null) return new Hosts(store, home, new Map(), []);
+    const hosts = new Hosts(store, currentHost());
+    if (config.cluster.address === null) return hosts;
     const nodes = await listNodes();
-    const hostOf = (labels: Readonly<Record<string, string>>): string => labels[HOST_LABEL] ?? '';
-    if (!nodes.some(({ labels }) => hostOf(labels) === home))
+    if (!nodes.some((node) => hostOf(node) === hosts.#home))
       throw new ActorsError(
         'SINKFLEX_CLUSTER_UNFIT',
         'no node of the cluster is on the host of this process, where the weights and the trainer are: start one with sinkflex agent --join <folder of the head>, and name that folder as cluster.address.',
       );
-    const others = nodes.filter(({ labels }) => hostOf(labels) !== home);
-    const hostOfNode = new Map(nodes.map(({ node, labels }) => [node, hostOf(labels)]));
-    if (others.length === 0) return new Hosts(store, home, hostOfNode, []);
-    const here = { labels: { [HOST_LABEL]: home } };
+    for (const node of nodes) hosts.#hostOfNode.set(node.node, hostOf(node));
+    await Promise.all(nodes.map((node) => hosts.#copyTo(node.node, hostOf(node))));
+    return hosts;
+  }
+
+  /** The weights on another host; one copy for all of its nodes. */
+  async #copyTo(node: string, host: string): Promise<void> {
+    if (host === this.#home || this.#copies.some((copy) => copy.host === host)) return;
+    this.#sources ??= this.#startSources();
+    const { weights, base }: Sources = this.#sources;
+    const copy = (name: string, source: ActorHandle<typeof SegmentSource>) =>
+      spawn(SegmentReplica, { name, args: [{ source }], maxConcurrency: 1 << 10, strategy: { node }, ...restarts });
+    const names = copyNames(host);
+    const made = { host, replica: copy(names.weights, weights), ...(base === undefined ? {} : { base: copy(names.base, base) }) };
+    this.#copies.push(made);
+    await Promise.all([made.replica, made.base ?? made.replica].map((each) => ready(each, { timeoutMs: REPLICA_READY_MS })));
+  }
+
+  #startSources(): Sources {
+    const { segment, adapter } = this.#store;
     const source = (address: SegmentAddress, name: string) =>
-      spawn(SegmentSource, { name, args: [address], maxConcurrency: 1 << 10, ...here, ...restarts });
-    const weights = source(store.segment.address, 'weights');
-    const base = store.adapter === undefined ? undefined : source(store.adapter.base.segment.address, 'weights-base');
-    const copies: Copy[] = [];
-    for (const { node, labels } of others) {
-      const host = hostOf(labels);
-      if (copies.some((copy) => copy.host === host)) continue;
-      const copy = (name: string, of: ActorHandle<typeof SegmentSource>) =>
-        spawn(SegmentReplica, {
-          name: `${name}-${node}`,
-          args: [{ source: of }],
-          maxConcurrency: 1 << 10,
-          strategy: { node },
-          ...restarts,
-        });
-      copies.push({ host, node, replica: copy('weights', weights), ...(base === undefined ? {} : { base: copy('weights-base', base) }) });
-    }
-    await Promise.all(
-      copies.flatMap(({ replica, base: below }) => [replica, below ?? replica]).map((h) => ready(h, { timeoutMs: REPLICA_READY_MS })),
-    );
-    return new Hosts(store, home, hostOfNode, copies);
+      spawn(SegmentSource, {
+        name,
+        args: [address],
+        maxConcurrency: 1 << 10,
+        labels: { [HOST_LABEL]: this.#home },
+        ...restarts,
+      });
+    const weights = source(segment.address, 'weights');
+    return adapter === undefined ? { weights } : { weights, base: source(adapter.base.segment.address, 'weights-base') };
   }
 
   get several(): boolean {
@@ -122,9 +150,8 @@ export class Hosts {
 
   /** What a rollout opens, wherever it is started. */
   get store(): StoreAddress | ReplicatedStore {
-    if (!this.several) return this.#store.address;
-    const copies = this.#copies.map(({ host, replica, base }) => ({ host, replica, ...(base === undefined ? {} : { base }) }));
-    return { original: this.#store.address, host: this.#home, copies };
+    // Of a cluster: another host may still come.
+    return this.#hostOfNode.size === 0 ? this.#store.address : { original: this.#store.address, host: this.#home };
   }
 
   /** Resolves when the host of that rollout has what the store has now: what begins then is of no older version. */
@@ -147,13 +174,15 @@ export class Hosts {
     }
   }
 
-  /** A copy that was started again is another piece of memory: those who read the one before are started again as well. */
-  watch(rollouts: readonly { name: string; handle: Parameters<typeof kill>[0] }[]): void {
-    if (!this.several) return;
+  /** A copy that was started again is another piece of memory: rollouts that read the one before are started again as well. */
+  watch(rollout: WatchedRollout): void {
+    if (this.#hostOfNode.size === 0) return;
+    this.#rollouts.push(rollout);
+    if (this.#unwatch !== undefined) return;
     // The copies were there before this began to listen.
     const seen = new Map(living().map(({ name, incarnation }) => [name, incarnation]));
     const nodeOf = new Map(living().map(({ name, node }) => [name, node]));
-    const hostOf = (node: string | undefined): string | undefined => this.#hostOfNode.get(node ?? '');
+    const host = (node: string | undefined): string | undefined => this.#hostOfNode.get(node ?? '');
     this.#unwatch = onActorChange(({ name, state, incarnation, node }) => {
       if (state !== 'alive') return;
       nodeOf.set(name, node);
@@ -162,11 +191,42 @@ export class Hosts {
       seen.set(name, incarnation);
       if (before === undefined || before === incarnation) return;
       // A host may have several nodes, all of which read that copy.
-      for (const rollout of rollouts) if (hostOf(nodeOf.get(rollout.name)) === hostOf(node)) void kill(rollout.handle, { restart: true });
+      for (const each of this.#rollouts) if (host(nodeOf.get(each.name)) === host(node)) void kill(each.handle, { restart: true });
     });
   }
 
+  /** From now on: nodes that join get the weights, and the listener hears of them, and of their end. */
+  watchNodes(listener: NodeListener, warn: (text: string) => void): void {
+    if (this.#hostOfNode.size === 0) return;
+    const { signal } = this.#closing;
+    const came = new Set<string>();
+    const look = async (): Promise<void> => {
+      const nodes = await listNodes();
+      for (const node of nodes) {
+        if (this.#hostOfNode.has(node.node) || node.state !== 'up') continue;
+        this.#hostOfNode.set(node.node, hostOf(node));
+        came.add(node.node);
+        await this.#copyTo(node.node, hostOf(node));
+        await listener.joined(node.node);
+      }
+      for (const node of came) {
+        if (nodes.some((each) => each.node === node)) continue;
+        came.delete(node);
+        listener.left(node);
+      }
+    };
+    void (async () => {
+      while (!signal.aborted) {
+        await look().catch((error: Error) => {
+          if (!signal.aborted) warn(`a node that joined gets no work: ${error.message}`);
+        });
+        await delay(LOOK_MS, undefined, { signal }).catch(() => {});
+      }
+    })();
+  }
+
   close(): void {
+    this.#closing.abort();
     this.#unwatch?.();
   }
 }

@@ -44,7 +44,12 @@ class ByLoad {
   #lowest = 0;
 
   constructor(places: readonly Place[]) {
-    for (const p of places) this.#bucket(p.load).add(p);
+    for (const p of places) this.add(p);
+  }
+
+  add(p: Place): void {
+    this.#bucket(p.load).add(p);
+    this.#lowest = Math.min(this.#lowest, p.load);
   }
 
   /** The place with the fewest episodes, or undefined where all are retired. */
@@ -89,19 +94,31 @@ export function isFinal(e: unknown): boolean {
 export class RolloutPool {
   readonly #places: Place[];
   readonly #byLoad: ByLoad;
+  /** Places that are not retired. */
+  #living: number;
   readonly #limit: number;
   readonly #waiting: Job[] = [];
 
   /** `episodes`: how many one actor runs at once; it is given half as many again, so that none of its places stays empty. */
   constructor(workers: readonly RolloutWorker[], episodes: number) {
     this.#places = workers.map((worker) => ({ worker, load: 0, retired: false }));
+    this.#living = workers.length;
     this.#byLoad = new ByLoad(this.#places);
     this.#limit = Math.ceil(episodes * 1.5);
   }
 
+  /** One more from now on. */
+  add(worker: RolloutWorker): void {
+    const place = { worker, load: 0, retired: false };
+    this.#places.push(place);
+    this.#living++;
+    this.#byLoad.add(place);
+    this.#hand();
+  }
+
   /** Episodes that may be handed out at once. */
   get capacity(): number {
-    return this.#limit * this.#places.length;
+    return this.#limit * this.#living;
   }
 
   get running(): number {
@@ -150,7 +167,10 @@ export class RolloutPool {
       return;
     }
     const spent = isFinal(e) && (e as SinkflexError).details?.actor === by.worker.name;
-    if (spent) this.#byLoad.retire(by);
+    if (spent && !by.retired) {
+      this.#byLoad.retire(by);
+      this.#living--;
+    }
     if (spent && this.#places.every((w) => w.retired)) {
       const queued = this.#waiting.splice(0);
       for (const q of [job, ...queued]) q.reject(e);

@@ -15,6 +15,7 @@ import { actorRecords, type Cast, rolloutWorkers, spawnReference } from './cast.
 import { Checkpoints } from './checkpoints.ts';
 import type { TrainingConfig } from './config.ts';
 import { Dataflow, openQueue } from './dataflow.ts';
+import { growWithHosts } from './extension.ts';
 import { initialiseWeights } from './model.ts';
 import { isTrainerLoss, PolicySteps, type StepReport } from './policy-steps.ts';
 import { RolloutPool } from './pool.ts';
@@ -67,6 +68,7 @@ export class Run {
     this.#p = p;
     this.#signs = new WarningSigns(p.config);
     this.#pool = new RolloutPool(rolloutWorkers(p.cast), p.cast.placement.sequences);
+    growWithHosts(p.cast, this.#pool, (text) => this.#warn(text));
     this.#checkpoints = new Checkpoints({
       folder: p.recorder.folder,
       keep: p.config.trainer.max_ckpt_to_keep,
@@ -208,7 +210,7 @@ export class Run {
       total: trainer.total_training_steps,
       ...(trainer.time_budget_s === null ? {} : { budgetSeconds: trainer.time_budget_s }),
     });
-    const queue = openQueue(config, { tasks, ledger: this.#ledger, capacity: this.#pool.capacity });
+    const queue = openQueue(config, { tasks, ledger: this.#ledger, pool: this.#pool });
     const dataflow = new Dataflow({
       queue,
       ledger: this.#ledger,

@@ -13,4 +13,4 @@ export {
 export { isInfrastructureFailure, playWithRetries } from './retry.ts';
 export { Rollout, RolloutActor, type RolloutAssignment, type RolloutOptions, type RolloutStatus } from './rollout.ts';
 export { TokenBuffer } from './token-buffer.ts';
-export type { ReplicatedStore } from './weights.ts';
+export { copyNames, type ReplicatedStore } from './weights.ts';
