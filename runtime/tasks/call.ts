@@ -136,7 +136,7 @@ export class TaskCall {
         `what ran task ${this.task.name}() ended under it${times}: ${(cause as Error)?.message ?? cause}`,
         {
           cause,
-          details: { task: this.task.name, attempts: this.attempt, mayHaveRun: true },
+          details: { task: this.task.name, attempts: this.attempt, mayHaveRun: this.terms.mayHaveRun },
         },
       ),
     );

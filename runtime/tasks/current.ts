@@ -6,6 +6,7 @@ import type { CurrentTask } from './types.ts';
 export class RunningTask implements CurrentTask, Scope {
   readonly name: string;
   readonly attempt: number;
+  readonly gpuIds: readonly number[];
   // As a scope: what calls made inside inherit.
   readonly actor = undefined as unknown as Scope['actor'];
   readonly expiresAt: number;
@@ -17,12 +18,13 @@ export class RunningTask implements CurrentTask, Scope {
   readonly #flag: () => boolean;
 
   /** `flag`: whether it was cancelled. */
-  constructor(name: string, attempt: number, expiresAt: number, flag: () => boolean, depth = 0) {
+  constructor(name: string, attempt: number, expiresAt: number, flag: () => boolean, depth = 0, gpuIds: readonly number[] = []) {
     this.name = name;
     this.attempt = attempt;
     this.expiresAt = expiresAt;
     this.#flag = flag;
     this.depth = depth;
+    this.gpuIds = gpuIds;
   }
 
   get cancelled(): boolean {

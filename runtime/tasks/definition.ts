@@ -18,6 +18,10 @@ export interface Task extends TaskName {
   readonly streams: boolean;
 }
 
+/** Whatever defineTask was called for in this thread, exported or not. */
+const defined = new Map<string, Task>();
+const loaded = new Map<string, Task>();
+
 /**
  * Makes a function a task. Export the result under the name given, from a module that starts nothing when it is imported.
  *
@@ -37,6 +41,7 @@ export function defineTask<F extends TaskFunction>(module: string, exportName: s
   const streams = made instanceof GeneratorFunction || made instanceof AsyncGeneratorFunction;
   const task: Task = { id: idOf(module, exportName), name: exportName, module, run, streams };
   register({ id: task.id, module, exportName });
+  defined.set(task.id, task);
   return Object.freeze(task) as unknown as TaskDefinition<F>;
 }
 
@@ -47,8 +52,6 @@ export function taskOf(value: unknown): Task {
   return task as Task;
 }
 
-const loaded = new Map<string, Task>();
-
 /** The function behind a registered id if it was loaded before. */
 export function knownTask(id: string): Task | undefined {
   return loaded.get(id);
@@ -57,7 +60,11 @@ export function knownTask(id: string): Task | undefined {
 export async function loadTask({ id, name, module }: TaskName): Promise<Task> {
   const known = loaded.get(id);
   if (known !== undefined) return known;
-  const exports = (await import(module)) as Record<string, unknown>;
+  // On another host the program may be elsewhere: its runners have imported their own copy.
+  const exports = (await import(module).catch((error: unknown) => {
+    if (!defined.has(id)) throw error;
+    return { [name]: defined.get(id) };
+  })) as Record<string, unknown>;
   const value = Object.hasOwn(exports, name) ? exports[name] : undefined;
   if (value === undefined)
     throw new RuntimeFailure(

@@ -2,8 +2,9 @@
 import { availableParallelism } from 'node:os';
 import { session } from '../worker/index.ts';
 import { knownTask, loadTask, type Task, type TaskName } from './definition.ts';
+import { type Lane, Leases } from './leases.ts';
 import { openDesk } from './nested.ts';
-import { checkTask } from './options.ts';
+import { type CheckedOptions, checkTask } from './options.ts';
 import { Runners } from './runners.ts';
 import { Scheduler } from './scheduler.ts';
 import { showTasks } from './seen.ts';
@@ -11,10 +12,9 @@ import { provideTasks, stream, submit } from './task.ts';
 import { ThreadPool } from './thread-pool.ts';
 
 export interface Tasks {
-  scheduler: Scheduler;
-  threads: ThreadPool;
-  runners: Runners;
-  streamers: { thread: Runners; process: Runners };
+  /** Where calls of the task go. */
+  lane(task: Task, options: CheckedOptions): Lane;
+  close(): Promise<void>;
 }
 
 let tasks: Tasks | undefined;
@@ -29,10 +29,22 @@ provideTasks(() => {
   if (tasks !== undefined) return tasks;
   const here = session();
   const threads = new ThreadPool(here, (task, ms, waited) => scheduler.measured(task, ms, waited));
-  const processes = new Runners('process');
+  const processes = new Runners({ isolation: 'process' });
+  const streamers = { thread: new Runners({ isolation: 'thread' }), process: processes };
   const scheduler = new Scheduler(cpus ?? availableParallelism(), threads, processes);
-  tasks = { scheduler, threads, runners: processes, streamers: { thread: new Runners('thread'), process: processes } };
-  showTasks(() => scheduler.seen());
+  const leases = new Leases();
+  tasks = {
+    lane: (task, { placement, isolation }) =>
+      placement === undefined ? { scheduler, streamer: streamers[isolation] } : leases.of(task, placement),
+    async close() {
+      for (const runners of Object.values(streamers)) runners.close();
+      leases.close();
+      await threads.close();
+    },
+  };
+  showTasks(function* () {
+    for (const each of [scheduler, ...leases.schedulers]) yield* each.seen();
+  });
   const named = async (name: TaskName): Promise<Task> => knownTask(name.id) ?? (await loadTask(name));
   void openDesk(
     here,
@@ -51,8 +63,5 @@ export async function endTasks(): Promise<void> {
   tasks = undefined;
   cpus = undefined;
   showTasks(undefined);
-  if (ending === undefined) return;
-  ending.streamers.thread.close();
-  ending.runners.close();
-  await ending.threads.close();
+  await ending?.close();
 }

@@ -7,7 +7,7 @@ import type { Scheduler } from './scheduler.ts';
 import type { TaskOptions } from './types.ts';
 
 /** Options that travel with the call; the others are the caller's to keep. */
-export type DeskOptions = Pick<TaskOptions, 'isolation' | 'cpus' | 'maxRetries' | 'cancelGraceMs'> & { depth: number };
+export type DeskOptions = Omit<TaskOptions, 'timeoutMs' | 'signal' | 'retryOn'> & { depth: number };
 
 /** No actor of a run has a number below 0. */
 function deskOf(worker: number): number {

@@ -8,8 +8,8 @@ import { loadTask, type TaskName } from './definition.ts';
 class TaskRunnerActor {
   async run(name: TaskName, attempt: number, ...args: unknown[]): Promise<unknown> {
     const task = await loadTask(name);
-    const { signal } = currentActor();
-    const state = new RunningTask(task.name, attempt, 0, () => signal.aborted);
+    const { signal, gpuIds } = currentActor();
+    const state = new RunningTask(task.name, attempt, 0, () => signal.aborted, 0, gpuIds);
     const stop = onAbort(signal, () => state.abort());
     begin(state);
     try {
@@ -25,8 +25,8 @@ class TaskRunnerActor {
 
   async *stream(name: TaskName, attempt: number, ...args: unknown[]): AsyncGenerator<unknown, void> {
     const task = await loadTask(name);
-    const { signal } = currentActor();
-    const state = new RunningTask(task.name, attempt, 0, () => signal.aborted);
+    const { signal, gpuIds } = currentActor();
+    const state = new RunningTask(task.name, attempt, 0, () => signal.aborted, 0, gpuIds);
     const stop = onAbort(signal, () => state.abort());
     begin(state);
     try {

@@ -1,8 +1,8 @@
-// Hidden actors that run one task at a time: processes for tasks that ask for one, and threads or processes for generators. Idle ones are
-// kept for a while.
+// Hidden actors that run one task at a time: processes for tasks that ask for one or that the head places, and threads or processes for
+// generators. A call takes the first that is free, be it a new one or one that another call has done with; idle ones are kept for a while.
 import { kill, spawn, withOptions } from '../api/actors.ts';
 import { ActorDiedError, ActorFailedError } from '../api/errors.ts';
-import type { ActorHandle, ObjectStream } from '../api/types.ts';
+import type { ActorHandle, ObjectStream, SpawnOptions } from '../api/types.ts';
 import type { Holder, TaskCall } from './call.ts';
 import { TaskRunner } from './runner-actor.ts';
 import type { Executor } from './scheduler.ts';
@@ -10,35 +10,123 @@ import type { Executor } from './scheduler.ts';
 type Runner = ActorHandle<typeof TaskRunner>;
 const IDLE_MS = 30_000;
 
+/** A call that waits for a runner. */
+interface Waiter {
+  take(runner: Runner): void;
+  fail(error: unknown): void;
+}
+
 export class Runners implements Executor {
-  readonly #isolation: 'thread' | 'process';
+  readonly #options: SpawnOptions<[]>;
+  readonly #idleMs: number;
+  readonly #onEmpty: () => void;
   readonly #idle: { runner: Runner; timer: NodeJS.Timeout }[] = [];
+  #busy = 0;
+  #waiters: Waiter[] = [];
+  /** Not there yet: one for each call that waits. */
+  readonly #coming = new Set<Runner>();
 
-  constructor(isolation: 'thread' | 'process') {
-    this.#isolation = isolation;
+  /** `onEmpty`: none is left. */
+  constructor(options: SpawnOptions<[]>, idleMs = IDLE_MS, onEmpty: () => void = () => {}) {
+    this.#options = options;
+    this.#idleMs = idleMs;
+    this.#onEmpty = onEmpty;
   }
 
-  #take(): Runner {
+  /** Undefined when the caller of the task gave up meanwhile. */
+  async #take(call: TaskCall): Promise<Runner | undefined> {
+    const runner = await this.#next(call);
+    if (runner === undefined || !call.over) return runner;
+    this.#give(runner);
+    return undefined;
+  }
+
+  #next(call: TaskCall): Runner | Promise<Runner | undefined> {
     const idle = this.#idle.pop();
-    if (idle === undefined)
-      return spawn(TaskRunner, { isolation: this.#isolation, maxRestarts: Number.POSITIVE_INFINITY, restartBackoffMs: 0 });
-    clearTimeout(idle.timer);
-    return idle.runner;
+    if (idle !== undefined) {
+      clearTimeout(idle.timer);
+      this.#busy++;
+      return idle.runner;
+    }
+    return new Promise((resolve, reject) => {
+      const waiter: Waiter = { take: resolve, fail: reject };
+      this.#waiters.push(waiter);
+      call.holder = {
+        abandoned: () => {
+          this.#waiters = this.#waiters.filter((each) => each !== waiter);
+          this.#callOff();
+          resolve(undefined);
+        },
+      };
+      this.#start();
+    });
   }
 
-  #give(runner: Runner): void {
+  #start(): void {
+    const runner = spawn(TaskRunner, { maxRestarts: Number.POSITIVE_INFINITY, restartBackoffMs: 0, ...this.#options });
+    this.#coming.add(runner);
+    runner.idle().then(
+      () => {
+        if (this.#coming.delete(runner)) this.#offer(runner);
+      },
+      (error: unknown) => {
+        if (!this.#coming.delete(runner)) return;
+        end(runner);
+        this.#waiters.shift()?.fail(error);
+        this.#left();
+      },
+    );
+  }
+
+  /** What no call waits for any more need not come. */
+  #callOff(): void {
+    for (const runner of [...this.#coming].reverse()) {
+      if (this.#coming.size <= this.#waiters.length) break;
+      this.#coming.delete(runner);
+      end(runner);
+    }
+    this.#left();
+  }
+
+  #offer(runner: Runner): void {
+    const waiter = this.#waiters.shift();
+    if (waiter !== undefined) {
+      this.#busy++;
+      waiter.take(runner);
+      this.#callOff();
+      return;
+    }
     const timer = setTimeout(() => {
       const at = this.#idle.findIndex((idle) => idle.runner === runner);
       if (at >= 0) this.#idle.splice(at, 1);
       end(runner);
-    }, IDLE_MS);
+      this.#left();
+    }, this.#idleMs);
     timer.unref();
     this.#idle.push({ runner, timer });
   }
 
+  /** A call has done with it. */
+  #give(runner: Runner, usable = true): void {
+    this.#busy--;
+    if (usable) this.#offer(runner);
+    else this.#left();
+  }
+
+  #left(): void {
+    if (this.#busy + this.#idle.length + this.#coming.size === 0) this.#onEmpty();
+  }
+
   async run([call]: TaskCall[]): Promise<void> {
     const { id, name, module } = call!.task;
-    const runner = this.#take();
+    let runner: Runner | undefined;
+    try {
+      runner = await this.#take(call!);
+    } catch (error) {
+      call!.lost(error); // there is no place for it to be in
+      return;
+    }
+    if (runner === undefined) return;
     const held = new Held(runner);
     call!.sentTo(held);
     // The deadline is the call's own: when it passes, it aborts this.
@@ -58,7 +146,8 @@ export class Runners implements Executor {
     // An abandoned one is still running: its runner is free when it has ended, or is gone.
     if (held.aborted) await held.ended();
     held.over();
-    if (!held.killed) this.#give(runner);
+    const gone = error instanceof ActorDiedError && error.details?.final === true;
+    this.#give(runner, !held.killed && !gone);
     if (error instanceof ActorDiedError || error instanceof ActorFailedError) {
       if (error.details?.mayHaveRun === false && error instanceof ActorDiedError) call!.back();
       else call!.lost(error);
@@ -66,19 +155,30 @@ export class Runners implements Executor {
   }
 
   /** The items of a generator; `over` is called once, when the runner is free again. */
-  stream(call: TaskCall, over: () => void): { stream: ObjectStream<unknown>; over: () => void } {
+  async stream(call: TaskCall, over: () => void): Promise<{ stream: ObjectStream<unknown>; over: () => void }> {
     const { id, name, module } = call.task;
-    const runner = this.#take();
+    let runner: Runner | undefined;
+    try {
+      runner = await this.#take(call);
+    } catch (error) {
+      over();
+      throw error;
+    }
+    if (runner === undefined) {
+      over();
+      throw call.ref.value;
+    }
+    const taken = runner;
     const { signal, timeoutMs } = call.options;
     const options = { ...(signal === undefined ? {} : { signal }), ...(timeoutMs === undefined ? {} : { timeoutMs }) };
-    const stream = withOptions(runner, options).stream({ id, name, module }, call.attempt, ...call.args);
+    const stream = withOptions(taken, options).stream({ id, name, module }, call.attempt, ...call.args);
     let done = false;
     return {
       stream: stream as ObjectStream<unknown>,
       over: () => {
         if (done) return;
         done = true;
-        this.#give(runner);
+        this.#give(taken);
         over();
       },
     };

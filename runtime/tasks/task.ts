@@ -9,6 +9,7 @@ import { TaskCall } from './call.ts';
 import { runningDepth } from './current.ts';
 import { type Task, taskOf } from './definition.ts';
 import type { Tasks } from './engine.ts';
+import type { Lane } from './leases.ts';
 import { type DeskOptions, desk } from './nested.ts';
 import { type CheckedOptions, checkTask } from './options.ts';
 import { TaskStream } from './stream.ts';
@@ -58,10 +59,13 @@ export function task<F extends TaskFunction>(definition: TaskDefinition<F>, opti
 }
 
 function nested({ client, worker }: NonNullable<ReturnType<typeof desk>>, task: Task, options: TaskOptions, args: unknown[]): unknown {
-  const { isolation, cpus, maxRetries, cancelGraceMs, timeoutMs, signal, retryOn } = options;
-  const forDesk = Object.fromEntries(
-    Object.entries({ isolation, cpus, maxRetries, cancelGraceMs, depth: runningDepth() + 1 }).filter(([, value]) => value !== undefined),
-  ) as DeskOptions;
+  const { timeoutMs, signal, retryOn, ...travels } = options;
+  const { maxRetries, placementGroup } = options;
+  const forDesk: DeskOptions = {
+    ...travels,
+    ...(placementGroup === undefined ? {} : { placementGroup: { id: placementGroup.id } }),
+    depth: runningDepth() + 1,
+  };
   const { id, name, module } = task;
   const all = [worker, { id, name, module }, forDesk, ...args];
   const own = { cancellable: true, ...(timeoutMs === undefined ? {} : { timeoutMs }), ...(signal === undefined ? {} : { signal }) };
@@ -121,8 +125,8 @@ function whenResolved(call: TaskCall, then: () => void): void {
 export function submit(task: Task, options: CheckedOptions, args: readonly unknown[]): Ref {
   session(); // throws without a run
   const ref = new Ref();
-  let scheduler: Tasks['scheduler'] | undefined;
-  const call = new TaskCall(task, ref, options, (again) => scheduler!.submit(again));
+  let lane: Lane | undefined;
+  const call = new TaskCall(task, ref, options, (again) => lane!.scheduler.submit(again));
   try {
     call.args = copied(args, call);
   } catch (error) {
@@ -131,8 +135,8 @@ export function submit(task: Task, options: CheckedOptions, args: readonly unkno
   }
   if (call.begin())
     withTasks(call, (tasks) => {
-      scheduler = tasks.scheduler;
-      whenResolved(call, () => tasks.scheduler.submit(call));
+      lane = tasks.lane(task, options);
+      whenResolved(call, () => lane!.scheduler.submit(call));
     });
   return ref;
 }
@@ -141,19 +145,24 @@ export function stream(task: Task, options: CheckedOptions, args: readonly unkno
   session(); // throws without a run
   const ref = new Ref();
   const call = new TaskCall(task, ref, options, () => {});
-  const opened = new Promise<ReturnType<Tasks['streamers']['thread']['stream']>>((resolve, reject) => {
+  const opened = new Promise<Awaited<ReturnType<Lane['streamer']['stream']>>>((resolve, reject) => {
     ref.whenSettled((settled) => settled.state === FAILED && reject(settled.value));
     call.args = copied(args, call);
     if (!call.begin()) return;
-    withTasks(call, ({ scheduler, streamers }) =>
+    withTasks(call, (tasks) => {
+      const { scheduler, streamer } = tasks.lane(task, options);
       whenResolved(call, () =>
         scheduler.reserve(call, (over) => {
-          resolve(streamers[options.isolation].stream(call, over));
-          ref.guard = undefined;
-          call.terms.settled();
+          const opening = streamer.stream(call, over);
+          const begun = (): void => {
+            ref.guard = undefined;
+            call.terms.settled();
+          };
+          opening.then(begun, () => {});
+          resolve(opening);
         }),
-      ),
-    );
+      );
+    });
   });
   return new TaskStream(opened, call);
 }

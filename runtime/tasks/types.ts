@@ -1,5 +1,5 @@
 // The types that a user of tasks writes: definitions of functions, options of a call, what a running task knows of itself.
-import type { AnswerOf, ArgumentsOf } from '../api/types.ts';
+import type { AnswerOf, ArgumentsOf, PlacementOptions } from '../api/types.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: a function constraint must accept every parameter list; it never reaches a user's values
 export type TaskFunction = (...args: any[]) => unknown;
@@ -17,10 +17,17 @@ export interface TaskDefinition<F extends TaskFunction> {
 /** Calls the function somewhere else: the same parameters, values or refs, and a ref (for a generator a stream) as its answer. */
 export type TaskCaller<F extends TaskFunction> = F extends (...args: infer P) => infer R ? (...args: ArgumentsOf<P>) => AnswerOf<R> : never;
 
-export interface TaskOptions {
-  /** `thread` (default): in a pool of threads of this process. `process`: in a process of its own, which a crash of the task cannot leave. */
+/**
+ * A task that asks for anything of PlacementOptions but `cpus` runs in a process of its own wherever the head finds that, and reserves it
+ * there, its `cpus` too, while it runs.
+ */
+export interface TaskOptions extends PlacementOptions {
+  /**
+   * `thread` (default, unless the head places the task): in a pool of threads of this process. `process`: in a process of its own, which a
+   * crash of the task cannot leave.
+   */
   isolation?: 'thread' | 'process';
-  /** Processors that it takes while it runs; it waits until they are free. Default 1. */
+  /** Processors that it takes while it runs; it waits until they are free, of those that this process gives its tasks. Default 1. */
   cpus?: number;
   /** How often it is run again when its thread or process ended under it. Default 3; for a generator 0. */
   maxRetries?: number;
@@ -37,6 +44,8 @@ export interface CurrentTask {
   readonly name: string;
   /** 1, and one more with each retry. */
   readonly attempt: number;
+  /** Devices that it has, by number, if it asked for whole ones. */
+  readonly gpuIds: readonly number[];
   /** Aborts when the task is cancelled or past its deadline: at the next turn of the event loop. */
   readonly signal: AbortSignal;
   /** The same for code that gives the event loop no turn: read from memory that is shared with whoever cancels. */

@@ -1,56 +1,99 @@
-// Leaks: actors of every kind come and go, and nothing of them stays, here or in the worker that hosted them.
+// Leaks: actors of every kind and objects of every size come and go, and nothing of them stays, here or in the workers that had to do with
+// them. SINKFLEX_LEAK_CYCLES: actors that are counted (default 100), and a tenth of the objects; `npm run test:leaks` takes 10,000 and 100,000.
 import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
-import { type Isolation, init, kill, shutdown, spawn } from '../../runtime/index.ts';
+import { type Isolation, init, kill, type ObjectRef, put, shutdown, spawn } from '../../runtime/index.ts';
+import { session } from '../../runtime/worker/index.ts';
 import { Counter, Probe } from './fixtures/actors.ts';
-import { type Holdings, holdings, until } from './fixtures/processes.ts';
+import { collect, type Holdings, holdings, until } from './fixtures/processes.ts';
 
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
+t.setTimeout(3_600_000);
 t.teardown(() => shutdown());
 
-t.test('actors come and go, and memory, descriptors, threads, maps and sockets are where they were', async (t) => {
-  // Ten thousand in all where there is the time: SINKFLEX_LEAK_CYCLES=2000.
-  const shared = Number(process.env.SINKFLEX_LEAK_CYCLES ?? 80);
-  const rounds = shared >= 2000 ? 3 : 1;
-  const others = Math.max(4, Math.round(shared / 20));
+const cycles = Number(process.env.SINKFLEX_LEAK_CYCLES ?? 100);
+const long = cycles >= 5000;
+/** Two windows of as many rounds are compared, after as many that are not counted. */
+const rounds = long ? 3 : 1;
+const actors = Math.ceil(cycles / (2 * rounds));
+/** Of the actors, so many are threads and as many processes. */
+const others = Math.max(3, Math.ceil(actors / 20));
+const objects = 10 * actors;
+const BATCH = 50;
+/** Goes through shared memory. */
+const LARGE = new Float32Array(20_000).fill(1);
+
+interface Round {
+  here: Holdings;
+  /** In the shared worker that the actors came and went in. */
+  there: Holdings;
+  /** In the process that read the objects. */
+  reader: Holdings;
+  files: number;
+}
+
+t.test('actors and objects come and go; memory, descriptors, threads, maps and sockets are where they were', async (t) => {
   await init({ onOutput: () => {}, warmWorkers: { process: 0 } });
   const folder = join(tmpdir(), readdirSync(tmpdir()).find((name) => name.startsWith(`sinkflex-${process.pid}-`))!);
   const witness = spawn(Probe, { isolation: 'shared' });
+  const reader = spawn(Probe, { isolation: 'process' });
   const cycle = async (isolation: Isolation): Promise<void> => {
     const actor = spawn(Counter, { isolation });
     if ((await actor.add(1)) !== 1) t.fail('no answer');
     await kill(actor);
   };
-  const round = async (): Promise<{ here: Holdings; there: Holdings; files: number }> => {
-    for (let i = 0; i < shared; i++) await cycle('shared');
-    for (let i = 0; i < others; i++) await Promise.all([cycle('process'), cycle('thread')]);
-    await until('sockets', () => readdirSync(folder).filter((name) => /^\d+\.sock$/.test(name)).length === 2);
-    return { here: await holdings(), there: await witness.holdings(), files: readdirSync(folder).length };
+  /** One object, by its number: released or left to the collector, in line or in shared memory, of a ref or of a message. */
+  const object = async (i: number): Promise<void> => {
+    if (i % 4 === 0) return void put({ i });
+    if (i % 4 === 1) return void (await reader.echo(LARGE));
+    const ref: ObjectRef<unknown> = put(i % 4 === 2 ? { i } : LARGE);
+    await reader.echo(ref);
+    ref.release();
   };
-  // The log of events, too, has its size then.
-  for (let i = 0; i < (shared >= 2000 ? 3 : 1); i++) await round();
-  // Histories of bounded size fill and are cut: what must not grow is the lowest level that several rounds reach.
-  const lowest = async (): Promise<Awaited<ReturnType<typeof round>>> => {
+  const round = async (): Promise<Round> => {
+    for (let i = others * 2; i < actors; i++) await cycle('shared');
+    for (let i = 0; i < others; i++) await Promise.all([cycle('process'), cycle('thread')]);
+    for (let i = 0; i < objects; i += BATCH) await Promise.all(Array.from({ length: BATCH }, (_, at) => object(i + at)));
+    await until('sockets', () => readdirSync(folder).filter((name) => /^\d+\.sock$/.test(name)).length === 3);
+    await until('objects', () => {
+      collect();
+      return session().store!.list().length === 0;
+    });
+    return {
+      here: await holdings(),
+      there: await witness.holdings(),
+      reader: await reader.holdings(),
+      files: readdirSync(folder).length,
+    };
+  };
+  /** Histories of bounded size fill and are cut: what must not grow is the lowest level that the rounds reach. */
+  const lowest = async (): Promise<Round> => {
     const all = [await round()];
     while (all.length < rounds) all.push(await round());
-    const last = all.at(-1)!;
-    const heap = (where: 'here' | 'there'): number => Math.min(...all.map((each) => each[where].heapMiB));
-    return { ...last, here: { ...last.here, heapMiB: heap('here') }, there: { ...last.there, heapMiB: heap('there') } };
+    const least = (where: 'here' | 'there' | 'reader'): Holdings => ({
+      ...all.at(-1)![where],
+      heapMiB: Math.min(...all.map((each) => each[where].heapMiB)),
+      residentMiB: Math.min(...all.map((each) => each[where].residentMiB)),
+    });
+    return { here: least('here'), there: least('there'), reader: least('reader'), files: all.at(-1)!.files };
   };
+  await lowest();
   const before = await lowest();
   const after = await lowest();
+  t.comment(`${2 * rounds * actors} actors, of them ${4 * rounds * others} threads and processes, and ${2 * rounds * objects} objects`);
   t.equal(after.files, before.files);
-  for (const where of ['here', 'there'] as const) {
+  for (const where of ['here', 'there', 'reader'] as const) {
     const [a, b] = [before[where], after[where]];
     t.comment(where, a, b);
     t.ok(b.descriptors <= a.descriptors + 1, 'descriptors'); // one may just be opening
+    t.ok(b.sockets <= a.sockets + 1, 'sockets');
     t.ok(b.threads <= a.threads + 1, 'threads');
     t.ok(b.maps <= a.maps + 40, 'maps'); // V8 takes and gives back pages as it likes
-    const perActor = ((b.heapMiB - a.heapMiB) * 2 ** 20) / (rounds * (shared + 2 * others));
-    t.ok(perActor < (shared >= 2000 ? 300 : 10_000), `${perActor.toFixed(0)} bytes of heap for each actor that is gone`);
+    t.ok(b.heapMiB - a.heapMiB < 1.5, `heap: ${(b.heapMiB - a.heapMiB).toFixed(2)} MiB`); // in the long form 30 bytes an object
+    t.ok(b.residentMiB - a.residentMiB < 32, 'resident memory'); // malloc keeps what it likes
   }
   await shutdown();
 });

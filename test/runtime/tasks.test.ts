@@ -1,12 +1,25 @@
 // Tasks in threads and processes: values, failures, retries, cancelling, admission, and what tasks may do themselves.
 import t from 'tap';
-import { ActorDiedError, cancel, defineTask, get, init, kill, put, shutdown, spawn, task } from '../../runtime/index.ts';
+import {
+  ActorDiedError,
+  cancel,
+  defineTask,
+  get,
+  init,
+  kill,
+  listNodes,
+  placementGroup,
+  put,
+  shutdown,
+  spawn,
+  task,
+} from '../../runtime/index.ts';
 import { Counter, Probe } from './fixtures/actors.ts';
 import * as tasks from './fixtures/tasks.ts';
 
 delete process.env.NODE_OPTIONS;
 const errors: string[] = [];
-t.before(() => init({ cpus: 2, onOutput: ({ line }) => void errors.push(line) }));
+t.before(() => init({ cpus: 2, gpus: 2, resources: { licence: 1 }, onOutput: ({ line }) => void errors.push(line) }));
 t.teardown(() => shutdown());
 
 async function until(condition: () => boolean | Promise<boolean>, ms = 10_000): Promise<void> {
@@ -153,6 +166,43 @@ t.test('admission: no more at once than there are processors', async (t) => {
   await get(slow);
   t.equal(await counter.get(), 0);
   await Promise.all([kill(gate), kill(counter)]);
+});
+
+t.test('the head places tasks that ask for more than processors', async (t) => {
+  const free = async (): Promise<Record<string, number>> => (await listNodes())[0]!.free;
+  const before = await free();
+  const meter = spawn(tasks.Meter, { isolation: 'thread', maxConcurrency: 100 });
+  await get([1, 2].map(() => task(tasks.visit, { gpus: 1, cpus: 0 })(meter, 2))); // each waits for the other
+  const runs = await get(Array.from({ length: 6 }, () => task(tasks.held, { gpus: 1, cpus: 0 })(20)));
+  for (const a of runs) {
+    t.ok(a.gpuIds.length === 1 && a.gpuIds[0]! < 2);
+    for (const b of runs) if (a !== b && a.gpuIds[0] === b.gpuIds[0]) t.ok(a.to <= b.from || b.to <= a.from, 'one at a time');
+  }
+  t.ok(new Set(runs.map((run) => run.pid)).size <= 2, 'a place is used again');
+  const [first, second] = await get([1, 2].map(() => task(tasks.held, { resources: { licence: 1 } })(10)));
+  t.ok(first!.to <= second!.from || second!.to <= first!.from);
+  const some: number[] = [];
+  for await (const id of task(tasks.devices, { gpus: 2, cpus: 0 })()) some.push(id);
+  t.same(some, [0, 1], 'a generator');
+
+  const group = placementGroup([{ gpus: 1 }]);
+  await group.ready();
+  const { id } = group;
+  const inGroup = task(tasks.held, { placementGroup: group, gpus: 1, cpus: 0 });
+  t.equal((await inGroup(1)).gpuIds.length, 1);
+  t.equal((await task(tasks.heldByNested)({ id })).gpuIds.length, 1, 'also when a task asks for it');
+  const [running, waiting] = [inGroup(60_000), inGroup(1)];
+  await until(async () => (await listNodes())[0]!.free.gpus === 1);
+  await group.remove();
+  for (const ref of [running, waiting]) t.match(await failure(ref), { code: 'SINKFLEX_TASK_DIED', message: /placement group/ });
+
+  await kill(meter);
+  await until(async () => {
+    const now = await free();
+    return Object.entries(before).every(([name, amount]) => now[name] === amount);
+  });
+  t.throws(() => task(tasks.add, { gpus: 1, isolation: 'thread' }), { code: 'SINKFLEX_BAD_OPTION', message: /isolation/ });
+  t.throws(() => task(tasks.add, { gpus: -1 }), { code: 'SINKFLEX_BAD_OPTION', message: /^gpus is/ });
 });
 
 t.test('tasks that wait for tasks lend them their processors', async (t) => {
