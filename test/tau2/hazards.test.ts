@@ -51,6 +51,10 @@ t.test('3. ties of cents go to even', async (t) => {
   t.strictSame([2.675, 1.005, 0.045, 1e20].map(round2), [2.67, 1, 0.04, 1e20]);
 });
 
+t.test('3. no sign of a zero is lost', async (t) => {
+  for (const x of [0, -0, 0.004, -0.004]) t.ok(Object.is(round2(x), x < 0 || Object.is(x, -0) ? -0 : 0), floatRepr(x));
+});
+
 t.test('4. JSON is ASCII, with blanks', async (t) => {
   t.equal(quote('é\u007f"\\\n😀'), '"\\u00e9\\u007f\\"\\\\\\n\\ud83d\\ude00"');
   t.equal(dumps({ b: [1, 2.5, null, true], a: 'x' }), '{"b": [1, 2.5, null, true], "a": "x"}');
@@ -115,6 +119,14 @@ t.test('the calculator is Python', async (t) => {
     ['0.125', '0.12'],
     ['1/3', '0.33'],
     ['-0.001', '-0.0'],
+    ['-5. * 0', '-0.0'],
+    ['-(0. - 0)', '-0.0'],
+    ['-0. // 4', '-0.0'],
+    ['0 // -331.61', '-0.0'],
+    ['-0. // -4.5', '0.0'],
+    ['3 ** 35. - -11.005', '5.003154509899971e+16'],
+    ['0.7 ** -88.', '42792974874953.88'],
+    ['123456789 ** 1.9', '2365257654448936.5'],
   ];
   for (const [text, value] of cases) t.equal(calculate(text), value, text);
   for (const text of [

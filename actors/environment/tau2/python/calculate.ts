@@ -2,6 +2,7 @@
  * Python arithmetic over digits, points, blanks, brackets and the four signs, as the calculator evaluates it: ints without bound, one slash true
  * division, two floor, `**` binding tighter than a sign on its left.
  */
+import { bits, power, quotient } from './exact.ts';
 import { floatRepr, round2 } from './float.ts';
 import { iterate, PythonError, typeError, typeName, valueError } from './values.ts';
 
@@ -167,8 +168,8 @@ function ofInts(operator: string, a: bigint, b: bigint): Num {
       return divide(a, b);
     case '//': {
       if (b === 0n) throw new PythonError('ZeroDivisionError', 'integer division or modulo by zero');
-      const quotient = a / b;
-      return a % b !== 0n && a < 0n !== b < 0n ? quotient - 1n : quotient;
+      const ratio = a / b;
+      return a % b !== 0n && a < 0n !== b < 0n ? ratio - 1n : ratio;
     }
     default:
       if (b < 0n) return powerOf(toFloat(a), toFloat(b));
@@ -183,41 +184,31 @@ function bounded(v: bigint): bigint {
   return v;
 }
 
-const bits = (v: bigint): number => (v < 0n ? -v : v).toString(16).length * 4;
-
 /** True division of ints, correctly rounded. */
 function divide(a: bigint, b: bigint): number {
-  const limit = BigInt(Number.MAX_SAFE_INTEGER);
-  const [x, y] = [a < 0n ? -a : a, b < 0n ? -b : b];
-  const sign = a < 0n !== b < 0n ? -1 : 1;
-  if (x <= limit && y <= limit) return Number(a) / Number(b);
-  // 66 bits of the quotient and a sticky bit: Number() then rounds once.
-  const shift = BigInt(66 - (bits(x) - bits(y)));
-  const scaled = shift >= 0n ? x << shift : x;
-  const divisor = shift >= 0n ? y : y << -shift;
-  const quotient = (scaled / divisor) | (scaled % divisor === 0n ? 0n : 1n);
-  const value = Number(quotient) * 2 ** -Number(shift);
+  const value = quotient(a, b);
   if (!Number.isFinite(value)) throw new PythonError('OverflowError', 'integer division result too large for a float');
-  return sign * value;
+  return value;
 }
 
 /** Floor division of floats, as CPython computes it: from the remainder, so that 1.0 // 0.1 is 9.0. */
 function floorOf(x: number, y: number): number {
   let mod = x % y;
-  let quotient = (x - mod) / y;
+  let ratio = (x - mod) / y;
   if (mod !== 0 && mod < 0 !== y < 0) {
     mod += y;
-    quotient -= 1;
+    ratio -= 1;
   }
-  if (quotient === 0) return x / y < 0 ? -0 : 0;
-  const floor = Math.floor(quotient);
-  return quotient - floor > 0.5 ? floor + 1 : floor;
+  // The sign of x / y, which may itself be a negative zero.
+  if (ratio === 0) return x / y < 0 || Object.is(x / y, -0) ? -0 : 0;
+  const floor = Math.floor(ratio);
+  return ratio - floor > 0.5 ? floor + 1 : floor;
 }
 
 function powerOf(x: number, y: number): number {
   if (x === 0 && y < 0) throw new PythonError('ZeroDivisionError', '0.0 cannot be raised to a negative power');
   if (x < 0 && !Number.isInteger(y)) throw typeError("float() argument must be a string or a real number, not 'complex'");
-  const value = x ** y;
+  const value = power(x, y);
   if (!Number.isFinite(value) && Number.isFinite(x) && Number.isFinite(y)) {
     throw new PythonError('OverflowError', "(34, 'Numerical result out of range')");
   }

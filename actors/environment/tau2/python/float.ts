@@ -22,7 +22,8 @@ export function floatRepr(x: number): string {
  * .375, .625, .875); there toFixed would go away from zero.
  */
 export function round2(x: number): number {
-  if (!Number.isFinite(x) || Math.abs(x) >= 2 ** 52) return x;
+  // toFixed forgets the sign of a negative zero.
+  if (x === 0 || !Number.isFinite(x) || Math.abs(x) >= 2 ** 52) return x;
   const eighths = x * 8;
   if (Number.isInteger(eighths) && eighths % 2 !== 0) {
     const down = Math.floor(x * 100);
