@@ -14,6 +14,8 @@ export interface TrajectoryRecord {
   seed: number;
   reward: number;
   reward_parts: Record<string, number>;
+  /** What the environment counted beside the score; absent where it counts nothing. */
+  diagnostics?: Record<string, number>;
   stop_reason: StopReason;
   turns: number;
   tool_calls: number;
@@ -61,6 +63,7 @@ export function toRecord(
     seed: t.seed,
     reward: t.reward,
     reward_parts: t.rewardParts,
+    ...(t.diagnostics === undefined || Object.keys(t.diagnostics).length === 0 ? {} : { diagnostics: t.diagnostics }),
     stop_reason: t.stopReason,
     turns: t.turns,
     tool_calls: t.toolCalls,
@@ -94,6 +97,7 @@ export function fromRecord(r: TrajectoryRecord): Trajectory {
     lineage: r.lineage,
     reward: r.reward,
     rewardParts: r.reward_parts,
+    ...(r.diagnostics === undefined ? {} : { diagnostics: r.diagnostics }),
     stopReason: r.stop_reason,
     turns: r.turns,
     toolCalls: r.tool_calls,

@@ -9,11 +9,11 @@ import { ActorsError } from '../errors.ts';
 import { headOf, type TrajectoryHead, type TrajectoryRecord } from './record.ts';
 import { type ConsumedMark, consumedTwice, type StepEntry, storeFailure, type TrajectoryFilter, type TrajectoryStore } from './store.ts';
 
-const FORMAT = 1;
+const FORMAT = 2;
 const SCHEMA = `
 CREATE TABLE IF NOT EXISTS trajectory (
   id INTEGER PRIMARY KEY, phase TEXT NOT NULL, step INTEGER NOT NULL, task INTEGER NOT NULL, sample INTEGER NOT NULL,
-  grp TEXT NOT NULL, seed INTEGER NOT NULL, reward REAL, reward_parts TEXT NOT NULL, stop_reason TEXT NOT NULL,
+  grp TEXT NOT NULL, seed INTEGER NOT NULL, reward REAL, reward_parts TEXT NOT NULL, diagnostics TEXT, stop_reason TEXT NOT NULL,
   turns INTEGER NOT NULL, tool_calls INTEGER NOT NULL, malformed INTEGER NOT NULL, redone INTEGER NOT NULL, lineage INTEGER NOT NULL,
   advantage REAL, filtered TEXT, tokens INTEGER NOT NULL, produced_tokens INTEGER NOT NULL, version_min INTEGER, version_max INTEGER,
   seconds TEXT NOT NULL, text TEXT NOT NULL, ids BLOB NOT NULL, produced BLOB NOT NULL, versions BLOB NOT NULL, logprobs BLOB NOT NULL,
@@ -28,8 +28,8 @@ CREATE TABLE IF NOT EXISTS consumed (
 CREATE INDEX IF NOT EXISTS consumed_step ON consumed (step);
 PRAGMA user_version = ${FORMAT};
 `;
-const LIGHT = `id, phase, step, task, sample, grp, seed, reward, reward_parts, stop_reason, turns, tool_calls, malformed, redone, lineage,
-  advantage, filtered, tokens, produced_tokens, version_min, version_max, seconds`;
+const LIGHT = `id, phase, step, task, sample, grp, seed, reward, reward_parts, diagnostics, stop_reason, turns, tool_calls, malformed, redone,
+  lineage, advantage, filtered, tokens, produced_tokens, version_min, version_max, seconds`;
 const HEAVY = 'text, ids, produced, versions, logprobs';
 /** Rows handed over at once: some tens of microseconds each, so that the loop is held for a few milliseconds. */
 const SLICE_TOKENS = 200_000;
@@ -48,6 +48,7 @@ interface LightRow {
   seed: number;
   reward: number | null;
   reward_parts: string;
+  diagnostics: string | null;
   stop_reason: TrajectoryRecord['stop_reason'];
   turns: number;
   tool_calls: number;
@@ -92,7 +93,7 @@ export class SqliteTrajectoryStore implements TrajectoryStore {
     }
     this.#run('open', () => {
       const { user_version: format } = this.#db.prepare('PRAGMA user_version').get() as { user_version: number };
-      if (format > FORMAT) throw new Error(`it has format ${format}, this version reads ${FORMAT}`);
+      if (format !== 0 && format !== FORMAT) throw new Error(`it has format ${format}, this version reads ${FORMAT}`);
       if (o.readonly) {
         this.#db.exec('PRAGMA query_only = 1');
         return;
@@ -270,6 +271,7 @@ function valuesOf(r: TrajectoryRecord): Value[] {
     // SQLite has no NaN: it stands as NULL, as in JSON.
     Number.isNaN(h.reward) ? null : h.reward,
     JSON.stringify(h.reward_parts),
+    h.diagnostics === undefined ? null : JSON.stringify(h.diagnostics),
     h.stop_reason,
     h.turns,
     h.tool_calls,
@@ -308,6 +310,7 @@ function light(row: LightRow): Omit<TrajectoryRecord, 'text' | 'ids' | 'produced
     seed: row.seed,
     reward: row.reward ?? Number.NaN,
     reward_parts: JSON.parse(row.reward_parts) as Record<string, number>,
+    ...(row.diagnostics === null ? {} : { diagnostics: JSON.parse(row.diagnostics) as Record<string, number> }),
     stop_reason: row.stop_reason,
     turns: row.turns,
     tool_calls: row.tool_calls,

@@ -107,6 +107,7 @@ export function client(report: RunReport, document: Page, uPlot: UPlot & { paths
   const shade = (logprob: number): string => `rgba(193,68,14,${Math.min(1, -logprob / 4.6).toFixed(2)})`;
   const show = (e: EpisodeData): void => {
     const parts = Object.entries(e.parts).map(([name, v]) => `${name} ${number(v)}`);
+    for (const [name, v] of Object.entries(e.diagnostics)) if (v !== 0) parts.push(`${name.replaceAll('_', ' ')} ${number(v)}`);
     const about = element('p', '', 'hint');
     about.textContent =
       `${e.phase}, step ${e.step}, task ${e.task}, sample ${e.sample}: reward ${number(e.reward)}${parts.length > 0 ? ` (${parts.join(', ')})` : ''}, ` +

@@ -19,6 +19,8 @@ export interface EpisodeData {
   sample: number;
   reward: number;
   parts: Record<string, number>;
+  /** What the environment counted beside the score. */
+  diagnostics: Record<string, number>;
   advantage: number | null;
   stop: string;
   turns: number;
@@ -113,6 +115,7 @@ function episodeOf(run: RunFolder, versionAt: VersionAt): (r: TrajectoryRecord) 
     sample: r.sample,
     reward: r.reward,
     parts: r.reward_parts,
+    diagnostics: r.diagnostics ?? {},
     advantage: r.advantage ?? null,
     stop: r.stop_reason,
     turns: r.turns,

@@ -215,6 +215,8 @@ async function toParquet(place: string, path: string, filter: TrajectoryFilter):
   return count;
 }
 
+const parsed = (text: unknown): unknown => (typeof text === 'string' ? JSON.parse(text) : undefined);
+
 t.test('exports: JSON lines come back exact, Parquet has a row each', async (t) => {
   const place = kinds[0]!.place();
   const store = await openTrajectoryStore(place);
@@ -231,8 +233,8 @@ t.test('exports: JSON lines come back exact, Parquet has a row each', async (t) 
   t.equal(await toParquet(place, parquet, { phase: 'train' }), 4);
   const rows = await parquetReadObjects({ file: await asyncBufferFromFile(parquet) });
   t.strictSame(
-    rows.map((r) => [r.task, r.sample, r.reward, r.advantage, r.group, r.text, JSON.parse(r.reward_parts as string)]),
-    trained.map((t) => [t.task, t.sample, t.reward, t.reward - 0.5, t.group, record(t, 1).text, t.rewardParts]),
+    rows.map((r) => [r.task, r.sample, r.reward, r.advantage, r.group, r.text, JSON.parse(r.reward_parts as string), parsed(r.diagnostics)]),
+    trained.map((t) => [t.task, t.sample, t.reward, t.reward - 0.5, t.group, record(t, 1).text, t.rewardParts, t.diagnostics]),
   );
   t.strictSame(
     rows.map((r) => [r.ids, r.mask, r.versions, (r.logprobs as number[]).map(Math.fround)]),

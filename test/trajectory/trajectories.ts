@@ -15,6 +15,8 @@ export function trajectory(task: number, sample: number, length = 6, reward = sa
     lineage: 0,
     reward,
     rewardParts: { state: reward },
+    // Not every environment counts something beside the score.
+    ...(task % 2 === 1 ? { diagnostics: { tool_errors: sample, collateral_writes: 0 } } : {}),
     stopReason: 'stop',
     turns: 2,
     toolCalls: 1,
