@@ -27,6 +27,7 @@ const argument = (i: number): number => 16 + 8 * i;
 const CLONE_NEW = 0x7e020000;
 /** Unix, IPv4, IPv6: what is confined to the network namespace. AF_VSOCK (40) is not, and reaches the host of a virtual machine. */
 const FAMILIES = [1, 2, 10];
+const PRIO_PROCESS = 0;
 const TERMINAL_IOCTLS = [0x5412, 0x541c]; // TIOCSTI, TIOCLINUX
 
 interface Architecture {
@@ -40,6 +41,10 @@ interface Architecture {
   socket: number;
   socketpair: number;
   ioctl: number;
+  /** Takes a kind and a process: for the caller alone. */
+  setpriority: number;
+  /** Take a process first: for the caller alone (0), since the supervisor has the user that its programs have. */
+  ofOneself: Readonly<Record<string, number>>;
   /** Refused with EPERM, by name for those who read. */
   refused: Readonly<Record<string, number>>;
   /** Refused with ENOSYS, so that libraries take their older ways. */
@@ -74,9 +79,12 @@ const ARCHITECTURES: Partial<Record<NodeJS.Architecture, Architecture>> = {
     socket: 41,
     socketpair: 53,
     ioctl: 16,
+    setpriority: 141,
+    ofOneself: { sched_setparam: 142, sched_setscheduler: 144, sched_setaffinity: 203, prlimit64: 302, sched_setattr: 314 },
     absent: ABSENT,
     refused: {
       ...COMMON,
+      ioprio_set: 251,
       ptrace: 101,
       syslog: 103,
       uselib: 134,
@@ -142,9 +150,12 @@ const ARCHITECTURES: Partial<Record<NodeJS.Architecture, Architecture>> = {
     socket: 198,
     socketpair: 199,
     ioctl: 29,
+    setpriority: 140,
+    ofOneself: { sched_setparam: 118, sched_setscheduler: 119, sched_setaffinity: 122, prlimit64: 261, sched_setattr: 274 },
     absent: ABSENT,
     refused: {
       ...COMMON,
+      ioprio_set: 30,
       lookup_dcookie: 18,
       umount2: 39,
       mount: 40,
@@ -223,6 +234,8 @@ export function seccompProgram(arch: NodeJS.Architecture = process.arch): Buffer
     { code: JEQ, k: a.socket, yes: 'socket' },
     { code: JEQ, k: a.socketpair, yes: 'socketpair' },
     { code: JEQ, k: a.ioctl, yes: 'ioctl' },
+    { code: JEQ, k: a.setpriority, yes: 'priority' },
+    ...Object.values(a.ofOneself).map((nr) => ({ code: JEQ, k: nr, yes: 'process' })),
     ...Object.values(a.refused).map((nr) => ({ code: JEQ, k: nr, yes: 'refuse' })),
     { code: RET, k: ALLOW },
     { code: LD, k: argument(0), at: 'clone' },
@@ -232,6 +245,12 @@ export function seccompProgram(arch: NodeJS.Architecture = process.arch): Buffer
     { code: RET, k: EAFNOSUPPORT },
     { code: LD, k: argument(0), at: 'socketpair' },
     { code: JEQ, k: FAMILIES[0]!, yes: 'allow', no: 'family' },
+    { code: LD, k: argument(0), at: 'priority' },
+    { code: JEQ, k: PRIO_PROCESS, no: 'refuse' },
+    { code: LD, k: argument(1) },
+    { code: JEQ, k: 0, yes: 'allow', no: 'refuse' },
+    { code: LD, k: argument(0), at: 'process' },
+    { code: JEQ, k: 0, yes: 'allow', no: 'refuse' },
     { code: LD, k: argument(1), at: 'ioctl' },
     ...TERMINAL_IOCTLS.map((request) => ({ code: JEQ, k: request, yes: 'refuse' })),
     { code: RET, k: ALLOW, at: 'allow' },

@@ -17,6 +17,7 @@ interface Seen {
   vsock: number;
   unshare: number;
   ptrace: number;
+  prlimit: number;
   namespaces: Record<string, string>;
   interfaces: string[];
   writable: string[];
@@ -90,7 +91,7 @@ function fromInside(s: Seen, e: Examined): LimitReport[] {
   // gVisor's kernel enforces no_new_privs from outside and does not print it; its bounding set lists what its root may.
   const sets = s.capabilities.filter((_, i) => !gvisor || i !== BOUNDING);
   const caps = sets.every((set) => /^0+$|^\?$/.test(set)) && (gvisor || s.noNewPrivs === '1');
-  const filtered = s.seccomp === '2' && s.unshare === EPERM && s.ptrace === EPERM;
+  const filtered = s.seccomp === '2' && s.unshare === EPERM && s.ptrace === EPERM && s.prlimit === EPERM;
   const foreign = Object.entries(s.namespaces).filter(([name, inode]) => inode === ownNamespace(name));
   const tooLarge = Object.entries(s.sizes).filter(([path, bytes]) => bytes > (path === '/dev/shm' ? 2 ** 20 : e.limits.diskBytes) + PAGE);
   // gVisor's /sys is its own.
@@ -104,7 +105,7 @@ function fromInside(s: Seen, e: Examined): LimitReport[] {
     limit(
       'syscalls',
       s.vsock === EAFNOSUPPORT && (gvisor ? isForeignKernel(s.kernel) : filtered),
-      `kernel ${s.kernel}; seccomp ${s.seccomp}; errno of AF_VSOCK ${s.vsock}, unshare ${s.unshare}, ptrace ${s.ptrace}`,
+      `kernel ${s.kernel}; seccomp ${s.seccomp}; errno of AF_VSOCK ${s.vsock}, unshare ${s.unshare}, ptrace ${s.ptrace}, prlimit of process 1 ${s.prlimit}`,
     ),
     limit('namespaces', foreign.length === 0, foreign.length === 0 ? 'all its own' : `shared: ${foreign.map(([name]) => name).join(', ')}`),
     limit('network', s.interfaces.join() === 'lo', `interfaces ${s.interfaces.join(', ')}`),

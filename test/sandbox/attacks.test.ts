@@ -1,4 +1,4 @@
-// Sixty-two attacks, each in a sandbox of its own: contained, and nothing is left of any of them.
+// Eighty-five attacks, each in a sandbox of its own: contained, and nothing is left of any of them.
 import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { ActorsError, makeSandboxProvider, type Sandbox } from '../../actors/index.ts';
 import { attacks, program } from './attacks.ts';
+import { attacksInside } from './attacks-inside.ts';
 import { whyNoSandbox } from './support.ts';
 
 const reason = await whyNoSandbox();
@@ -28,7 +29,7 @@ t.test(
     const address = tcp.address();
     const port = typeof address === 'object' && address ? address.port : 0;
     try {
-      for (const attack of attacks({ port, abstract, home: homedir(), pid: process.pid })) {
+      for (const attack of [...attacks({ port, abstract, home: homedir(), pid: process.pid }), ...attacksInside]) {
         const sandbox = await provider.create();
         const name = `${attack.n}. ${attack.name}`;
         const result = await sandbox.exec({
@@ -53,7 +54,7 @@ t.test(
   },
 );
 
-/** What the next program sees beside itself and the supervisor: nothing but the Node for the one after it, which begins as a fork. */
+/** What the next program sees beside itself and the supervisor: nothing but the Nodes for those after it, which begin as forks. */
 const LOOK_AROUND = `
 import math, os, time
 def is_node(n):
@@ -72,7 +73,8 @@ print(math.sqrt(4), len([1]), [n for n in others if not is_node(n)])
 async function aliveOrDead(sandbox: Sandbox, mayDie: boolean): Promise<boolean> {
   const next = await sandbox.exec({ language: 'python', code: LOOK_AROUND });
   if (next.status === 'agent_killed') return mayDie;
-  return next.stdout.trim() === '2.0 1 []' || (mayDie && next.status === 'oom');
+  const other = await sandbox.exec({ language: 'javascript', code: "console.log(require('fs').readFileSync(0, 'utf8'))", stdin: 'fed' });
+  return (next.stdout.trim() === '2.0 1 []' && other.stdout === 'fed\n') || (mayDie && [next.status, other.status].includes('oom'));
 }
 
 function leftOf(pid: number): string[] {
@@ -100,6 +102,24 @@ t.test('files: links, pipes and paths of a program do not lead its owner astray'
   await s.writeFile('target.txt', 'mine');
   t.equal(String(await s.readFile('target.txt')), 'mine', 'a planted link is replaced, not followed');
   await t.rejects(s.writeFile('up/x', 'y'), { code: 'SINKFLEX_SANDBOX_OPTION' }, 'a folder that leads to a read-only place');
+  // Folders that lead elsewhere: nothing is read or written through them.
+  t.equal(
+    (
+      await s.exec({
+        language: 'python',
+        code: 'import os\nos.symlink("/proc/1", "process")\nos.symlink("/tmp", "elsewhere")\nos.mkdir("a")\nos.symlink("../../usr", "a/b")',
+      })
+    ).code,
+    0,
+  );
+  for (const path of ['process/environ', 'up/bin/env', 'a/b/bin/env', 'elsewhere/x']) t.equal(await s.readFile(path), undefined, path);
+  for (const path of ['elsewhere/x', 'a/b/x', 'process/comm'])
+    await t.rejects(s.writeFile(path, 'y'), { code: 'SINKFLEX_SANDBOX_OPTION' }, path);
+  t.equal((await s.exec({ language: 'shell', code: 'ls -A /tmp a' })).stdout.trim(), '/tmp:\n\na:\nb', 'nothing was left anywhere');
+  await s.writeFile('a/deep/er/x', 'written');
+  t.equal(String(await s.readFile('a/./deep//er/x')), 'written');
+  await s.exec({ language: 'shell', code: 'chmod 0 plain.txt' });
+  t.equal(await s.readFile('plain.txt'), undefined, 'what cannot be read is not there');
   for (const path of ['../x', '/etc/passwd', 'a/../../b', '', 'a\0b'])
     await t.rejects(s.readFile(path), { code: 'SINKFLEX_SANDBOX_OPTION' }, JSON.stringify(path));
   t.match(provider.list(), [{ id: s.id, labels: { episode: '7' }, isolation: 'namespaces' }]);

@@ -352,8 +352,8 @@ export const attacks = (host: { port: number; abstract: string; home: string; pi
   {
     n: 62,
     name: 'moves itself to another control group',
-    code: 'print(tried(open, "/proc/self/cgroup"), open("/proc/self/cgroup").read().count("sinkflex") >= 0, tried(os.mkdir, "/sys"))',
-    sees: 'done True EROFS',
+    code: 'print({line.split(":", 2)[2].strip() for line in open("/proc/self/cgroup")}, tried(os.mkdir, "/sys"), tried(open, "/proc/self/cgroup", "w"))',
+    sees: "{'/'} EROFS EACCES",
   },
 ];
 

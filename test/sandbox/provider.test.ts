@@ -92,8 +92,8 @@ t.test('the filter: one program for each architecture, none for others', async (
     };
     const nr =
       arch === 'x64'
-        ? { socket: 41, socketpair: 53, clone: 56, ptrace: 101, read: 0, ioctl: 16 }
-        : { socket: 198, socketpair: 199, clone: 220, ptrace: 117, read: 63, ioctl: 29 };
+        ? { socket: 41, socketpair: 53, clone: 56, ptrace: 101, read: 0, ioctl: 16, priority: 141, prlimit: 302, affinity: 203 }
+        : { socket: 198, socketpair: 199, clone: 220, ptrace: 117, read: 63, ioctl: 29, priority: 140, prlimit: 261, affinity: 122 };
     const [allow, eperm, enosys, family] = [0x7fff0000, 0x50001, 0x50026, 0x50061];
     t.same(
       [1, 2, 10, 40, 16, 17].map((f) => run(nr.socket, [f])),
@@ -119,6 +119,21 @@ t.test('the filter: one program for each architecture, none for others', async (
       [0x5412, 0x541c, 0x5401].map((r) => run(nr.ioctl, [0, r])),
       [eperm, eperm, allow],
       `${arch}: ioctl`,
+    );
+    t.same(
+      [
+        [0, 0],
+        [0, 1],
+        [1, 0],
+        [2, 0],
+      ].map((args) => run(nr.priority, args)),
+      [allow, eperm, eperm, eperm],
+      `${arch}: setpriority for oneself alone`,
+    );
+    t.same(
+      [nr.prlimit, nr.affinity].flatMap((call) => [run(call, [0]), run(call, [1])]),
+      [allow, eperm, allow, eperm],
+      `${arch}: limits and places of oneself alone`,
     );
     t.equal(run(nr.read, [], 0x40000003), 0x80000000, `${arch}: a foreign architecture is killed`);
   }

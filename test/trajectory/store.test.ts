@@ -233,7 +233,16 @@ t.test('exports: JSON lines come back exact, Parquet has a row each', async (t) 
   t.equal(await toParquet(place, parquet, { phase: 'train' }), 4);
   const rows = await parquetReadObjects({ file: await asyncBufferFromFile(parquet) });
   t.strictSame(
-    rows.map((r) => [r.task, r.sample, r.reward, r.advantage, r.group, r.text, JSON.parse(r.reward_parts as string), parsed(r.diagnostics)]),
+    rows.map((r) => [
+      r.task,
+      r.sample,
+      r.reward,
+      r.advantage,
+      r.group,
+      r.text,
+      JSON.parse(r.reward_parts as string),
+      parsed(r.diagnostics),
+    ]),
     trained.map((t) => [t.task, t.sample, t.reward, t.reward - 0.5, t.group, record(t, 1).text, t.rewardParts, t.diagnostics]),
   );
   t.strictSame(

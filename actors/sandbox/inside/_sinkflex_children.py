@@ -85,7 +85,7 @@ def start(language, code):
             for target, fd in enumerate(copies):
                 os.dup2(fd, target)
             os.closerange(len(wanted), MAX_FD)
-            os.chdir("/episode")
+            enter_episode()
             limit_child(language)
             if language == "javascript":
                 os.execve(NODE, [NODE, *CONFIG["nodeFlags"], CONFIG["runner"]], dict(os.environ))
@@ -111,6 +111,15 @@ def start(language, code):
         if fd is not None:
             os.set_blocking(fd, False)
     return Child(pid, stdin_w, out_r, err_r, program_w)
+
+
+def enter_episode():
+    try:
+        os.chdir("/episode")
+    except PermissionError:
+        # An earlier program shut it; it is its owner's.
+        os.chmod("/episode", 0o755)
+        os.chdir("/episode")
 
 
 def above(fd):

@@ -86,6 +86,7 @@ print(
             "vsock": vsock(),
             "unshare": refused(libc.unshare, 0x10000000),
             "ptrace": refused(libc.ptrace, 0, 0, 0, 0),
+            "prlimit": refused(libc.prlimit, 1, resource.RLIMIT_NOFILE, None, None),
             "namespaces": {n: namespace(n) for n in ("pid", "net", "ipc", "uts", "mnt", "user", "cgroup")},
             "interfaces": interfaces,
             "writable": [p for p in ("/", "/usr", "/usr/lib", "/dev", "/etc", "/opt", "/proc", "/opt/sinkflex") if writable(p)],

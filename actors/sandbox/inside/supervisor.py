@@ -1,7 +1,7 @@
 # Process 1 of a sandbox: takes programs over one socket (or stdin and stdout), runs each in a child, hands back how it ended. Python programs
 # are forks of this warm interpreter; JavaScript programs get a Node that was started ahead. After each program everything it left is killed.
 # It cannot be reached by what it runs: not dumpable, and signals from inside do not reach process 1.
-import errno, gc, json, linecache, os, resource, select, signal, stat, struct, sys, time
+import errno, fcntl, gc, json, linecache, os, resource, select, signal, stat, struct, sys, termios, time
 
 from _sinkflex_children import CONFIG, NODE, Tail, start
 
@@ -54,18 +54,33 @@ def send(header, body=b""):
         data = data[os.write(OUT, data) :]
 
 
-spare = None
+# Nodes that were started ahead, the oldest first: one may still be starting when the next program comes.
+SPARES = 2
+spares = []
 
 
-def keep_spare():
-    global spare
-    if spare is None and NODE:
-        spare = start("javascript", "")
+def keep_spares():
+    while NODE and CONFIG["spareJavaScript"] and len(spares) < SPARES:
+        spares.append(start("javascript", ""))
+
+
+def take_node():
+    """A Node that waits for its program. One whose pipes somebody wrote into while it waited is not used."""
+    while spares:
+        child = spares.pop(0)
+        if not any(map(waiting_bytes, (child.stdin, child.stdout, child.stderr, child.program))):
+            return child
+        os.kill(child.pid, signal.SIGKILL)
+        child.close()
+    return start("javascript", "")
+
+
+def waiting_bytes(fd):
+    return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
 
 
 def reap():
-    """Statuses of children that ended; the spare may be among them."""
-    global spare
+    """Statuses of children that ended; spares may be among them."""
     ended = {}
     while True:
         try:
@@ -75,19 +90,19 @@ def reap():
         if pid == 0:
             break
         ended[pid] = status
-    if spare is not None and spare.pid in ended:
+    for spare in [s for s in spares if s.pid in ended]:
         spare.close()
-        spare = None
+        spares.remove(spare)
     return ended
 
 
 def others(keep):
-    return [int(n) for n in os.listdir("/proc") if n.isdigit() and int(n) not in (1, keep)]
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != 1 and pid not in keep]
 
 
 def clear(deadline):
-    """Kills everything but the spare; False where something outlived it."""
-    while spare is None:
+    """Kills everything but the spares; False where something outlived it."""
+    while not spares:
         try:
             os.kill(-1, signal.SIGKILL)
         except ProcessLookupError:
@@ -103,7 +118,7 @@ def clear(deadline):
             os.kill(-1, signal.SIGSTOP)
         except ProcessLookupError:
             pass
-        left = others(spare.pid if spare else 0)
+        left = others({s.pid for s in spares})
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -111,7 +126,7 @@ def clear(deadline):
                 pass
         reap()
         if not left:
-            if spare is not None:
+            for spare in spares:
                 os.kill(spare.pid, signal.SIGCONT)
             return True
         time.sleep(0.0002)
@@ -119,7 +134,6 @@ def clear(deadline):
 
 
 def run(request, stdin, wake):
-    global spare
     language, code = request["language"], stdin[: request["codeBytes"]].decode("utf-8", "surrogateescape")
     feed = memoryview(stdin)[request["codeBytes"] :]
     began = time.monotonic()
@@ -129,7 +143,7 @@ def run(request, stdin, wake):
         if not NODE:
             send({"ok": False, "error": "there is no node in this sandbox"})
             return
-        child, spare = (spare or start(language, "")), None
+        child = take_node()
         program = memoryview(code.encode("utf-8", "surrogateescape"))
     else:
         child, program = start(language, code), memoryview(b"")
@@ -219,8 +233,7 @@ def run(request, stdin, wake):
         },
         stdout + stderr,
     )
-    if language == "javascript" or CONFIG["spareJavaScript"]:
-        keep_spare()
+    keep_spares()
 
 
 def time_of_children():
@@ -228,34 +241,57 @@ def time_of_children():
     return used.ru_utime + used.ru_stime
 
 
-def below_work(path):
-    full = os.path.normpath(os.path.join("/episode", path))
-    if not full.startswith("/episode/"):
+def below_work(path, make=False):
+    """The folder of a path below /episode, opened, and its last name. Goes through no link: a program may have put them there."""
+    *folders, name = [part for part in path.split("/") if part not in ("", ".")] or [".."]
+    if ".." in folders or name == "..":
         raise ValueError("not a path below /episode")
-    return full
+    here = os.open("/episode", os.O_PATH | os.O_DIRECTORY)
+    for folder in folders:
+        above_it = here
+        try:
+            if make:
+                try:
+                    os.mkdir(folder, 0o755, dir_fd=above_it)
+                except FileExistsError:
+                    pass
+            here = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above_it)
+        finally:
+            os.close(above_it)
+    return here, name
 
 
 def write_file(request, data):
-    path = below_work(request["path"])
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    folder, name = below_work(request["path"], make=True)
     # A new file takes the place of whatever stands there, so that neither a link nor a pipe is followed.
-    temporary = path + ".new"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
-    with open(fd, "wb") as f:
-        f.write(data)
-    os.rename(temporary, path)
+    temporary = f".{os.urandom(8).hex()}.new"
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
+        try:
+            with open(fd, "wb") as f:
+                f.write(data)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            os.unlink(temporary, dir_fd=folder)
+            raise
+    finally:
+        os.close(folder)
     send({"ok": True})
 
 
 def read_file(request):
-    path = below_work(request["path"])
+    folder = None
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        folder, name = below_work(request["path"])
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError as e:
-        if e.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
+        if e.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.EACCES):
             send({"ok": True, "found": False})
             return
         raise
+    finally:
+        if folder is not None:
+            os.close(folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         send({"ok": True, "found": False})
@@ -278,8 +314,7 @@ def main():
     gc.disable()
     gc.freeze()
     send({"ok": True, "ready": True, "python": sys.version.split()[0]})
-    if CONFIG["spareJavaScript"]:
-        keep_spare()
+    keep_spares()
     while True:
         while LIKED and not select.select([IN], [], [], 0)[0]:
             __import__(LIKED.pop(0))
