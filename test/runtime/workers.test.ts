@@ -1,5 +1,5 @@
 // Where workers come from: warm ones and new ones, the environment that they get, how many start at a time.
-import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
@@ -63,6 +63,46 @@ t.test('warm workers: none before they are of use, seen by nobody, taken by the 
   const all = childrenOf();
   await shutdown();
   t.same(await gone(all, 0), [], 'shutdown leaves none');
+});
+
+/** Path of a listening worker's socket, or of a connection that it let in -> processes that hold it. */
+function holdersOf(folder: string, pids: number[]): Map<string, Set<number>> {
+  const paths = new Map<string, string>();
+  for (const line of readFileSync('/proc/net/unix', 'latin1').split('\n')) {
+    const [, , , , , , inode, path] = line.trim().split(/\s+/);
+    if (path?.startsWith(folder) === true && /\/\d+\.sock$/.test(path)) paths.set(`socket:[${inode}]`, path);
+  }
+  const holders = new Map<string, Set<number>>();
+  for (const pid of pids) {
+    for (const fd of readdirSync(`/proc/${pid}/fd`)) {
+      let path: string | undefined;
+      try {
+        path = paths.get(readlinkSync(`/proc/${pid}/fd/${fd}`));
+      } catch {
+        continue; // closed meanwhile
+      }
+      if (path !== undefined) holders.set(path, (holders.get(path) ?? new Set()).add(pid));
+    }
+  }
+  return holders;
+}
+
+t.test('the primary process of the workers owns none of their sockets', async (t) => {
+  await start({ warmWorkers: { process: 0 } });
+  const folder = join(tmpdir(), readdirSync(tmpdir()).find((name) => name.startsWith(`sinkflex-${process.pid}-`))!);
+  const [first, second] = [spawn(Counter), spawn(Probe)];
+  await first.add(1);
+  await second.addThrough(first, 1); // a channel between the two
+  const workers = [first, second].map((_, i) => listActors()[i]!.pid!);
+  const holders = holdersOf(folder, [process.pid, ...childrenOf()]);
+  for (const [path, pids] of holders) t.equal(pids.size, 1, path);
+  const owners = [...holders.values()].map((pids) => [...pids][0]!).sort((a, b) => a - b);
+  t.same(
+    owners,
+    [process.pid, ...workers].sort((a, b) => a - b),
+    'each its own, the driver as a worker too',
+  );
+  await shutdown();
 });
 
 t.test('runtime environment: folder, flags and variables; a fresh process where a warm one would be too late', async (t) => {
