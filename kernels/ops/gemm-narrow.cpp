@@ -5,6 +5,7 @@
 #include "gemm-narrow.h"
 
 #include "gemm-tile.h"
+#include "operation.h"
 
 namespace SFX_NS {
 namespace {
@@ -15,6 +16,7 @@ constexpr int64_t kTurnedInRegisters = 8;  // rows: their chains and the weights
 constexpr int64_t kTurnedInRegisters = 4;
 #endif
 constexpr int64_t kWidened = 512;  // bf16 weights of a tile that are widened at once
+constexpr int64_t kTogether = 48;  // outputs whose results are turned at once: whole cache lines of y
 
 // Lanes of the panel that begins with row i: 16 or kPanel.
 SFX_INLINE int64_t panel_lanes(int64_t m, int64_t i) { return kWide == 1 || m - i <= 16 ? 16 : kPanel; }
@@ -64,19 +66,20 @@ void handful(const Product& g) {
   }
 }
 
-// y[i0.., j..j+outputs) from left[output][lanes] of one panel; `left` has 16 rows.
+// y[i0.., j..j+outputs) from left[output][lanes] of one panel; rows of `left` up to the next sixteenth are read.
 void store_turned(const Product& g, const float* left, int64_t lanes, int64_t i0, int64_t j, int64_t outputs) {
-  for (int64_t l = 0; l < lanes && i0 + l < g.m; l += 16) {
-    float rows[256];
-    transpose16(left + l, lanes, rows, 16);
-    for (int64_t i = 0; i < 16 && i0 + l + i < g.m; i++) {
-      v16 y = load(rows + 16 * i);
-      float* const out = g.c + (i0 + l + i) * g.ci + j;
-      if (g.bias) y = add(y, load_part(g.bias + j, outputs));
-      if (g.add) y = add(y, load_part(out, outputs));
-      store_part(out, y, outputs);
+  for (int64_t l = 0; l < lanes && i0 + l < g.m; l += 16)
+    for (int64_t o = 0; o < outputs; o += 16) {
+      float rows[256];
+      transpose16(left + o * lanes + l, lanes, rows, 16);
+      for (int64_t i = 0; i < 16 && i0 + l + i < g.m; i++) {
+        v16 y = load(rows + 16 * i);
+        float* const out = g.c + (i0 + l + i) * g.ci + j + o;
+        if (g.bias) y = add(y, load_part(g.bias + j + o, outputs - o));
+        if (g.add) y = add(y, load_part(out, outputs - o));
+        store_part(out, y, outputs - o);
+      }
     }
-  }
 }
 
 }  // namespace
@@ -120,37 +123,42 @@ void multiply_narrow(const Product& g, const float* turned, float* scratch) {
     default:
       break;
   }
-  float* const left = scratch;  // [16][kPanel], rows beyond the tile's stay zero
-  float* const wide = scratch + 16 * kPanel;
-  for (int64_t i = 0; i < 16 * kPanel; i++) left[i] = 0.0f;
+  float* const left = scratch;  // a panel: [kTogether][lanes]
+  float* const wide = scratch + kNarrowRows * kTogether;
+  for (int64_t i = 0; i < kNarrowRows * kTogether; i++) left[i] = 0.0f;
   const int64_t depth = g.b16 ? kWidened : g.k;
-  for (int64_t j = 0; j < g.n;) {
-    const int64_t outputs = rows_next(g.n - j);
-    for (int64_t i0 = 0; i0 < g.m; i0 += kPanel) {
-      const int64_t lanes = panel_lanes(g.m, i0);
-      for (int64_t p = 0; p < g.k || p == 0; p += depth) {
-        const int64_t kk = g.k - p < depth ? g.k - p : depth;
-        if (g.b16)
-          for (int64_t r = 0; r < outputs; r++)
-            for (int64_t q = 0; q < kk; q += 16)
-              store(wide + r * kWidened + q, load_bf16_part(g.b16 + (j + r) * g.bj + p + q, kk - q));
-        Tile t = {};
-        t.k = kk;
-        t.a = g.b16 ? wide : g.b + j * g.bj, t.ai = g.b16 ? kWidened : g.bj, t.ak = 1;
-        t.b = turned + i0 * g.k + p * lanes, t.bk = lanes;
-        t.from = p > 0 ? left : nullptr, t.from_row = lanes;
-        t.c = left, t.ci = lanes;
-        t.tail = 16;
-        if (!g.b16 && i0 == 0) {
-          t.ahead = t.a + outputs * g.bj;
-          pick_streaming_tile(outputs, lanes / 16)(t);
-        } else {
-          pick_tile(outputs, lanes / 16, false)(t);
+  for (int64_t j0 = 0; j0 < g.n; j0 += kTogether) {
+    const int64_t together = least(kTogether, g.n - j0);
+    for (int64_t r0 = 0; r0 < together;) {
+      const int64_t outputs = rows_next(together - r0), j = j0 + r0;
+      for (int64_t i0 = 0; i0 < g.m; i0 += kPanel) {
+        const int64_t lanes = panel_lanes(g.m, i0);
+        float* const to = left + i0 * kTogether + r0 * lanes;
+        for (int64_t p = 0; p < g.k || p == 0; p += depth) {
+          const int64_t kk = g.k - p < depth ? g.k - p : depth;
+          if (g.b16)
+            for (int64_t r = 0; r < outputs; r++)
+              for (int64_t q = 0; q < kk; q += 16)
+                store(wide + r * kWidened + q, load_bf16_part(g.b16 + (j + r) * g.bj + p + q, kk - q));
+          Tile t = {};
+          t.k = kk;
+          t.a = g.b16 ? wide : g.b + j * g.bj, t.ai = g.b16 ? kWidened : g.bj, t.ak = 1;
+          t.b = turned + i0 * g.k + p * lanes, t.bk = lanes;
+          t.from = p > 0 ? to : nullptr, t.from_row = lanes;
+          t.c = to, t.ci = lanes;
+          t.tail = 16;
+          if (!g.b16 && i0 == 0) {
+            t.ahead = t.a + outputs * g.bj;
+            pick_streaming_tile(outputs, lanes / 16)(t);
+          } else {
+            pick_tile(outputs, lanes / 16, false)(t);
+          }
         }
       }
-      store_turned(g, left, lanes, i0, j, outputs);
+      r0 += outputs;
     }
-    j += outputs;
+    for (int64_t i0 = 0; i0 < g.m; i0 += kPanel)
+      store_turned(g, left + i0 * kTogether, panel_lanes(g.m, i0), i0, j0, together);
   }
 }
 
