@@ -17,7 +17,7 @@ export { applyDelta, encodeDelta } from './delta.ts';
 export { isSinkflexError, type KernelErrorCode, kernelErrorCodes, SinkflexError } from './errors.ts';
 export { didYouMean } from './nearest-name.ts';
 export { os, type ProcessStatus } from './os.ts';
-export { type Pin, type SegmentAddress, type SegmentOptions, type Version, VersionedSegment, type Writing } from './segment.ts';
+export { type Pin, type SegmentAddress, type SegmentOptions, type Slot, type Version, VersionedSegment, type Writing } from './segment.ts';
 export {
   BlockPool,
   type BlockPoolStats,

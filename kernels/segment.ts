@@ -19,18 +19,28 @@ export interface Version {
   slot: number;
 }
 
-export interface Pin {
-  readonly version: Version;
-  /** The slot, [slotBytes]; nobody writes to it while the pin is held. Becomes empty (detached) at release. At most 4 GiB. */
+/** What JavaScript sees of a slot. */
+export interface Slot {
+  readonly bytes: number;
+  /**
+   * Bytes [offset, offset + bytes): at most 4 GiB in one view (Node's limit). Each call makes an ArrayBuffer of its own; all become empty
+   * (detached) with what they show.
+   */
+  view(offset: number, bytes: number): Uint8Array;
+  /** The slot as one view, where it is not larger than one. */
   readonly data: Uint8Array;
+}
+
+/** Nobody writes to the slot while the pin is held; its views end at release. */
+export interface Pin extends Slot {
+  readonly version: Version;
   /** Gives the slot back. A pin that is collected unreleased is given back by the collector, together with its views. */
   release(): void;
 }
 
-export interface Writing {
+/** A slot that is invisible until published and holds what an older version left; its views end with publish and abort. */
+export interface Writing extends Slot {
   readonly slot: number;
-  /** The slot, [slotBytes], invisible until published; holds what an older version left. Detached by publish and abort. */
-  readonly data: Uint8Array;
   /** Makes it the current version. It must be greater than the current (lineage, version). */
   publish(v: { lineage: number; version: number }): void;
   abort(): void;
@@ -53,17 +63,19 @@ interface NativeSegment {
   publishedAt(): bigint | undefined;
   pins(): (Version & { pid: number })[];
   beginWrite(timeoutMs: number): Promise<unknown>;
+  beginWriteNow(): unknown;
   waitForVersion(lineage: number | undefined, after: number, timeoutMs: number | undefined): Promise<Version | undefined>;
   close(): void;
 }
-interface NativePin {
+interface NativeSlot {
+  view(offset: number, bytes: number): ArrayBuffer;
+}
+interface NativePin extends NativeSlot {
   version(): Version;
-  data(): ArrayBuffer;
   release(): void;
 }
-interface NativeWriting {
+interface NativeWriting extends NativeSlot {
   slot(): number;
-  data(): ArrayBuffer;
   publish(lineage: number, version: number): void;
   abort(): void;
 }
@@ -73,50 +85,62 @@ const native = addon as unknown as {
   SegmentWriting: new (begun: unknown) => NativeWriting;
 };
 
-class SegmentPin implements Pin {
-  readonly version: Version;
-  readonly #native: NativePin;
-  #view: Uint8Array | undefined;
+class SlotViews<N extends NativeSlot> implements Slot {
+  readonly bytes: number;
+  protected readonly native: N;
+  protected whole: Uint8Array | undefined;
 
-  constructor(segment: NativeSegment) {
-    this.#native = callNative(() => new native.SegmentPin(segment));
-    this.version = this.#native.version();
+  constructor(slot: N, bytes: number) {
+    this.native = slot;
+    this.bytes = bytes;
+  }
+
+  view(offset: number, bytes: number): Uint8Array {
+    return new Uint8Array(callNative(() => this.native.view(offset, bytes)));
   }
 
   get data(): Uint8Array {
-    this.#view ??= new Uint8Array(callNative(() => this.#native.data()));
-    return this.#view;
-  }
-
-  release(): void {
-    this.#view = undefined;
-    this.#native.release();
+    this.whole ??= this.view(0, this.bytes);
+    return this.whole;
   }
 }
 
-class SegmentWriting implements Writing {
-  readonly slot: number;
-  readonly #native: NativeWriting;
-  #view: Uint8Array | undefined;
+class SegmentPin extends SlotViews<NativePin> implements Pin {
+  readonly version: Version;
 
-  constructor(begun: unknown) {
-    this.#native = callNative(() => new native.SegmentWriting(begun));
-    this.slot = this.#native.slot();
+  constructor(segment: NativeSegment, bytes: number) {
+    super(
+      callNative(() => new native.SegmentPin(segment)),
+      bytes,
+    );
+    this.version = this.native.version();
   }
 
-  get data(): Uint8Array {
-    this.#view ??= new Uint8Array(callNative(() => this.#native.data()));
-    return this.#view;
+  release(): void {
+    this.whole = undefined;
+    this.native.release();
+  }
+}
+
+class SegmentWriting extends SlotViews<NativeWriting> implements Writing {
+  readonly slot: number;
+
+  constructor(begun: unknown, bytes: number) {
+    super(
+      callNative(() => new native.SegmentWriting(begun)),
+      bytes,
+    );
+    this.slot = this.native.slot();
   }
 
   publish(v: { lineage: number; version: number }): void {
-    callNative(() => this.#native.publish(v.lineage, v.version));
-    this.#view = undefined;
+    callNative(() => this.native.publish(v.lineage, v.version));
+    this.whole = undefined;
   }
 
   abort(): void {
-    this.#view = undefined;
-    this.#native.abort();
+    this.whole = undefined;
+    this.native.abort();
   }
 }
 
@@ -178,7 +202,7 @@ export class VersionedSegment {
 
   /** Pins the newest version. SINKFLEX_STORE_EMPTY before the first publish; SINKFLEX_STORE_READERS when all rows are taken. */
   pin(): Pin {
-    return new SegmentPin(this.#native);
+    return new SegmentPin(this.#native, this.slotBytes);
   }
 
   /**
@@ -186,7 +210,15 @@ export class VersionedSegment {
    * SINKFLEX_STORE_FULL (all slots stay pinned), SINKFLEX_STORE_BUSY (another writer), SINKFLEX_MEMORY_SHORT (no room for a slot more).
    */
   async beginWrite(o: { timeoutMs?: number } = {}): Promise<Writing> {
-    return new SegmentWriting(await awaitNative(callNative(() => this.#native.beginWrite(o.timeoutMs ?? 30_000))));
+    return new SegmentWriting(await awaitNative(callNative(() => this.#native.beginWrite(o.timeoutMs ?? 30_000))), this.slotBytes);
+  }
+
+  /** The same for a caller that cannot wait: SINKFLEX_STORE_FULL or SINKFLEX_STORE_BUSY at once. */
+  beginWriteNow(): Writing {
+    return new SegmentWriting(
+      callNative(() => this.#native.beginWriteNow()),
+      this.slotBytes,
+    );
   }
 
   /**

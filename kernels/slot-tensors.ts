@@ -2,19 +2,23 @@
 // rounded to nearest as they go back.
 import type { LayoutTensor, TensorLayout } from './tensor-layout.ts';
 
+/** Node's. */
+const LARGEST_VIEW = 2 ** 32;
+type View = (offset: number, bytes: number) => Uint8Array;
+
 export class SlotTensors {
   readonly #layout: TensorLayout;
-  readonly #buffer: ArrayBufferLike;
-  readonly #start: number;
+  readonly #view: View;
   readonly #byName: ReadonlyMap<string, LayoutTensor>;
   /** For edits of what is not float32: one at a time, as large as the largest. */
   #wide = new Float32Array(0);
+  /** The bytes of the tensor that was asked for last. */
+  #held: { tensor: LayoutTensor; bytes: Uint8Array } | undefined;
 
-  /** `byteOffset`: where the image begins in the buffer. */
-  constructor(layout: TensorLayout, buffer: ArrayBufferLike, byteOffset: number) {
+  /** `view`: bytes of the image, which may be larger than one ArrayBuffer. */
+  constructor(layout: TensorLayout, view: View) {
     this.#layout = layout;
-    this.#buffer = buffer;
-    this.#start = byteOffset + layout.dataStart;
+    this.#view = view;
     this.#byName = new Map(layout.tensors.map((t) => [t.name, t]));
   }
 
@@ -45,12 +49,22 @@ export class SlotTensors {
     for (const t of this.#layout.tensors) this.edit(t, (data) => fill(t, data));
   }
 
+  /** Values [from, to) as they are stored. Views are made for a tensor, or for what is asked of one that is larger than a view can be. */
+  #bytes(t: LayoutTensor, size: number, from: number, to: number): Uint8Array {
+    const at = this.#layout.dataStart + t.offset;
+    if (size * t.count > LARGEST_VIEW) return this.#view(at + size * from, size * (to - from));
+    if (this.#held?.tensor !== t) this.#held = { tensor: t, bytes: this.#view(at, size * t.count) };
+    return this.#held.bytes.subarray(size * from, size * to);
+  }
+
   #floats(t: LayoutTensor, from: number, to: number): Float32Array {
-    return new Float32Array(this.#buffer, this.#start + t.offset + 4 * from, to - from);
+    const { buffer, byteOffset } = this.#bytes(t, 4, from, to);
+    return new Float32Array(buffer, byteOffset, to - from);
   }
 
   #halves(t: LayoutTensor, from: number, to: number): Uint16Array {
-    return new Uint16Array(this.#buffer, this.#start + t.offset + 2 * from, to - from);
+    const { buffer, byteOffset } = this.#bytes(t, 2, from, to);
+    return new Uint16Array(buffer, byteOffset, to - from);
   }
 }
 

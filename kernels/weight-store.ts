@@ -6,12 +6,12 @@ import { join, resolve } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ADAPTER_WEIGHTS, adapterChain, mergeAdapters, readAdapterConfig } from './adapter-folder.ts';
 import { Checkpoint, readModelConfig } from './checkpoint.ts';
-import { callNative, SinkflexError } from './errors.ts';
+import { SinkflexError } from './errors.ts';
 import { adapterConfigJson, type LoraConfig, mergeLora, parseLora } from './lora.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
-import { addon } from './native.ts';
 import { initialiseSlice } from './random-weights.ts';
-import { type Pin, type SegmentAddress, type Version, VersionedSegment } from './segment.ts';
+import { type Pin, type SegmentAddress, type Slot, type Version, VersionedSegment, type Writing } from './segment.ts';
+import { SharedMemory } from './shared-memory.ts';
 import { SlotTensors } from './slot-tensors.ts';
 import { type TensorLayout, tensorLayout, type WeightDtype } from './tensor-layout.ts';
 
@@ -31,8 +31,6 @@ export interface TensorView {
   shape: number[];
   data: Float32Array;
 }
-
-const writeImage = addon.writeImage as (segment: object, lineage: number, version: number, fill: (slot: ArrayBuffer) => void) => void;
 
 /**
  * @example
@@ -159,9 +157,7 @@ export class WeightStore {
     o.signal?.throwIfAborted();
     const writing = await this.segment.beginWrite();
     try {
-      const slot = writing.data;
-      slot.set(this.layout.header);
-      const tensors = new SlotTensors(this.layout, slot.buffer, slot.byteOffset);
+      const tensors = this.#beginImage(writing);
       for (const [stream, t] of this.layout.tensors.entries()) {
         const of = { seed, stream, config: this.config, rank: this.adapter && t.shape[0], count: t.count };
         for (const [from, to] of slices(t.count)) {
@@ -237,9 +233,10 @@ export class WeightStore {
     }
     const { config, base } = this.adapter;
     const [pin, under] = [this.pin(), base.pin()];
+    const image = SharedMemory.create(base.layout.totalBytes);
     try {
-      const image = under.data.slice(0, base.layout.totalBytes);
-      const whole = new SlotTensors(base.layout, image.buffer, image.byteOffset);
+      for (const [at, bytes] of parts(base.layout.totalBytes)) image.write(at, under.view(at, bytes));
+      const whole = new SlotTensors(base.layout, (offset, bytes) => image.view(offset, bytes));
       const adapters = this.tensors(pin);
       mergeLora(
         this.config,
@@ -248,9 +245,10 @@ export class WeightStore {
         (name, edit) => whole.editNamed(name, edit),
       );
       mkdirSync(dir, { recursive: true });
-      writeWhole(dir, 'model.safetensors', image);
-      writeWhole(dir, 'config.json', base.#configJson());
+      writeWhole(dir, 'model.safetensors', imageParts(image, image.bytes));
+      writeWhole(dir, 'config.json', [base.#configJson()]);
     } finally {
+      image.release();
       pin.release();
       under.release();
     }
@@ -264,7 +262,7 @@ export class WeightStore {
     const held = pin ?? this.pin();
     try {
       mkdirSync(dir, { recursive: true });
-      for (const [name, bytes] of this.#folderFiles(held)) writeWhole(dir, name, bytes);
+      for (const [name, content] of this.#folderFiles(held)) writeWhole(dir, name, content);
     } finally {
       if (!pin) held.release();
     }
@@ -275,11 +273,10 @@ export class WeightStore {
     const pin = this.pin();
     try {
       mkdirSync(dir, { recursive: true });
-      for (const [name, bytes] of this.#folderFiles(pin)) {
+      for (const [name, content] of this.#folderFiles(pin)) {
         const file = await open(join(dir, name), 'w');
         try {
-          for (let done = 0; done < bytes.length; )
-            done += (await file.write(bytes, done, Math.min(bytes.length - done, 1 << 28))).bytesWritten;
+          for (const part of content) for (let done = 0; done < part.length; ) done += (await file.write(part, done)).bytesWritten;
           await file.sync();
         } finally {
           await file.close();
@@ -290,17 +287,17 @@ export class WeightStore {
     }
   }
 
-  #folderFiles(pin: Pin): [name: string, bytes: Uint8Array][] {
-    const image = pin.data.subarray(0, this.layout.totalBytes);
-    const model: [string, Uint8Array] = ['config.json', this.#configJson()];
+  #folderFiles(pin: Pin): [name: string, content: Iterable<Uint8Array>][] {
+    const image = imageParts(pin, this.layout.totalBytes);
+    const model: [string, Uint8Array[]] = ['config.json', [this.#configJson()]];
     if (this.adapter === undefined) return [['model.safetensors', image], model];
     const adapters = adapterConfigJson(this.adapter.config, this.adapter.base.#folder ?? null);
-    return [[ADAPTER_WEIGHTS, image], ['adapter_config.json', jsonBytes(adapters)], model];
+    return [[ADAPTER_WEIGHTS, image], ['adapter_config.json', [jsonBytes(adapters)]], model];
   }
 
   /** Tensors of a pinned version: float32 ones are views, which end with the pin, bfloat16 ones widened copies. */
   tensors(pin: Pin): Map<string, TensorView> {
-    const slot = new SlotTensors(this.layout, pin.data.buffer, pin.data.byteOffset);
+    const slot = this.#tensorsOf(pin);
     return new Map(this.layout.tensors.map((t) => [t.name, { shape: [...t.shape], data: slot.read(t) }]));
   }
 
@@ -313,13 +310,24 @@ export class WeightStore {
     return jsonBytes({ ...toHuggingFace(this.config), torch_dtype: this.adapter?.base.dtype ?? this.dtype });
   }
 
+  #tensorsOf(slot: Slot): SlotTensors {
+    return new SlotTensors(this.layout, (offset, bytes) => slot.view(offset, bytes));
+  }
+
+  #beginImage(writing: Writing): SlotTensors {
+    writing.view(0, this.layout.dataStart).set(this.layout.header);
+    return this.#tensorsOf(writing);
+  }
+
   #write(v: { lineage: number; version: number }, fill: (slot: SlotTensors) => void): void {
-    callNative(() =>
-      writeImage(this.segment.handle, v.lineage, v.version, (slot) => {
-        new Uint8Array(slot).set(this.layout.header);
-        fill(new SlotTensors(this.layout, slot, 0));
-      }),
-    );
+    const writing = this.segment.beginWriteNow();
+    try {
+      fill(this.#beginImage(writing));
+      writing.publish(v);
+    } catch (e) {
+      writing.abort();
+      throw e;
+    }
   }
 }
 
@@ -341,12 +349,23 @@ function checkSeed(seed: number): void {
 /** Keys that may differ between a folder and the store: they change no number that the engine computes. */
 const harmlessKeys = new Set<keyof ModelConfig>(['eos_token_id', 'pad_token_id', 'bos_token_id', 'initializer_range']);
 
-function writeWhole(dir: string, name: string, bytes: Uint8Array): void {
+/** Bytes of an image that are copied or written at once. */
+const PART_BYTES = 2 ** 28;
+
+function* parts(total: number): Generator<[at: number, bytes: number]> {
+  for (let at = 0; at < total; at += PART_BYTES) yield [at, Math.min(PART_BYTES, total - at)];
+}
+
+function* imageParts(image: { view(offset: number, bytes: number): Uint8Array }, total: number): Generator<Uint8Array> {
+  for (const [at, bytes] of parts(total)) yield image.view(at, bytes);
+}
+
+function writeWhole(dir: string, name: string, content: Iterable<Uint8Array>): void {
   const part = join(dir, `.${name}.part-${process.pid}`);
   try {
     const fd = openSync(part, 'w');
     try {
-      for (let done = 0; done < bytes.length; ) done += writeSync(fd, bytes, done, Math.min(bytes.length - done, 1 << 28));
+      for (const part of content) for (let done = 0; done < part.length; ) done += writeSync(fd, part, done);
       fsyncSync(fd);
     } finally {
       closeSync(fd);

@@ -1,14 +1,11 @@
 /** Whether the machine has room for a run: memory for its weights and its trainer, disk for its checkpoints. Asked before anything starts. */
 import { existsSync, readdirSync, statfsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { type ModelConfig, SinkflexError, WeightStore } from '../../kernels/index.ts';
+import { type ModelConfig, WeightStore } from '../../kernels/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { checkRunMemory, runMemory, sizeText as size } from './memory.ts';
 import { adaptersOf } from './model.ts';
 import { RunFolderError } from './run-folder-io.ts';
-
-/** The engine shows JavaScript a slot as one view, which is no larger. */
-const LARGEST_IMAGE = 2 ** 32;
 
 export interface Room {
   /** Bytes free in memory, and where the run folder would be; by default as the machine says. */
@@ -19,18 +16,8 @@ export interface Room {
 /** SINKFLEX_MEMORY_SHORT or SINKFLEX_DISK_FULL where a run of this model could only fail later. Writes nothing. */
 export function checkRoom(config: TrainingConfig, model: ModelConfig, room: Room = {}): void {
   const { dtype } = config.model;
-  const image = WeightStore.imageBytes(model, { dtype });
   const shape = ['hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_local_experts'] as const;
   const what = `a model of ${Math.round(WeightStore.imageBytes(model) / 4e6)} million parameters (${shape.map((key) => `${key} ${model[key]}`).join(', ')})`;
-  const lower =
-    config.model.path === null
-      ? 'lower model.hidden_size, model.intermediate_size, model.num_hidden_layers or model.num_local_experts'
-      : 'take a smaller model';
-  if (image > LARGEST_IMAGE) {
-    throw new SinkflexError('SINKFLEX_CONFIG_UNSUPPORTED', `${what} is ${size(image)}, more than the 4 GiB of one weight image: ${lower}`, {
-      details: { image },
-    });
-  }
   checkRunMemory(config, model, what, room.memory);
   const path = config.resume ?? config.output ?? 'runs';
   const checkpoints = checkpointsToCome(config);

@@ -298,7 +298,6 @@ Napi::Value PassMemoryOf(const Napi::CallbackInfo& info) {
 void init_engine(Napi::Env env, Napi::Object exports) {
   exports.Set("passMemory", Napi::Function::New(env, PassMemoryOf, "passMemory"));
   exports.Set("Engine", EngineWrap::Define(env));
-  register_write_image(env, exports);
 }
 
 }  // namespace sinkflex

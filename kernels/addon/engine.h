@@ -105,7 +105,5 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
 // A JavaScript error for a native exception; see guard().
 Napi::Error error_of(Napi::Env env, std::exception_ptr error);
 
-void register_write_image(Napi::Env env, Napi::Object exports);  // engine_image.cpp
-
 }  // namespace sinkflex
 #endif

@@ -19,13 +19,37 @@ namespace {
 constexpr napi_type_tag kSegmentTag = {0x5e67a1d0c3b24f18, 0x9b1f6d2ec04a7735};
 constexpr napi_type_tag kWritingTag = {0x1c9e4b7a52d84e06, 0xa8f30b6d917e24c5};
 
-// Views end with what they show: a stale view becomes empty instead of showing another version.
-void detach(Napi::Reference<Napi::ArrayBuffer>& view) {
-  if (view.IsEmpty()) return;
-  Napi::ArrayBuffer buffer = view.Value();
-  if (!buffer.IsEmpty() && !buffer.IsDetached()) buffer.Detach();
-  view.Reset();
-}
+// What JavaScript sees of a slot. Views end with what they show: a stale view becomes empty instead of showing another
+// version.
+class Views {
+ public:
+  // view(offset, bytes); call inside guard
+  template <typename Owner>
+  Napi::Value make(const Napi::CallbackInfo& info, const uint8_t* slot, uint64_t slot_bytes,
+                   const std::shared_ptr<Owner>& owner) {
+    const uint64_t offset = integer_argument(info, 0, "offset", 0, slot_bytes);
+    const uint64_t bytes = integer_argument(info, 1, "bytes", 0, slot_bytes - offset);
+    const Napi::ArrayBuffer view = view_of(info.Env(), slot + offset, bytes, owner);
+    if (made_.size() >= swept_) {
+      std::erase_if(made_, [](const auto& reference) { return reference.Value().IsEmpty(); });
+      swept_ = 2 * made_.size() + 64;
+    }
+    made_.push_back(Napi::Reference<Napi::ArrayBuffer>::New(view, 0));  // the collector may have it
+    return view;
+  }
+
+  void detach() {
+    for (const auto& reference : made_) {
+      Napi::ArrayBuffer view = reference.Value();
+      if (!view.IsEmpty() && !view.IsDetached()) view.Detach();
+    }
+    made_.clear();
+  }
+
+ private:
+  std::vector<Napi::Reference<Napi::ArrayBuffer>> made_;
+  size_t swept_ = 64;
+};
 
 std::chrono::milliseconds milliseconds_of(const Napi::Value& value) {
   const double limit = 1e12;  // some thirty years
@@ -41,6 +65,7 @@ class SegmentWrap : public Napi::ObjectWrap<SegmentWrap> {
         {InstanceMethod<&SegmentWrap::address>("address"), InstanceMethod<&SegmentWrap::sizes>("sizes"),
          InstanceMethod<&SegmentWrap::current>("current"), InstanceMethod<&SegmentWrap::published_at>("publishedAt"),
          InstanceMethod<&SegmentWrap::pins>("pins"), InstanceMethod<&SegmentWrap::begin_write>("beginWrite"),
+         InstanceMethod<&SegmentWrap::begin_write_now>("beginWriteNow"),
          InstanceMethod<&SegmentWrap::wait_for_version>("waitForVersion"),
          InstanceMethod<&SegmentWrap::close>("close")});
   }
@@ -117,6 +142,7 @@ class SegmentWrap : public Napi::ObjectWrap<SegmentWrap> {
   }
 
   Napi::Value begin_write(const Napi::CallbackInfo& info);
+  Napi::Value begin_write_now(const Napi::CallbackInfo& info);
 
   // (lineage or undefined, after, timeout) -> the version, or undefined after the timeout
   Napi::Value wait_for_version(const Napi::CallbackInfo& info) {
@@ -171,7 +197,7 @@ class PinWrap : public Napi::ObjectWrap<PinWrap> {
  public:
   static Napi::Function define(Napi::Env env) {
     return DefineClass(env, "SegmentPin",
-                       {InstanceMethod<&PinWrap::version>("version"), InstanceMethod<&PinWrap::data>("data"),
+                       {InstanceMethod<&PinWrap::version>("version"), InstanceMethod<&PinWrap::view>("view"),
                         InstanceMethod<&PinWrap::release>("release")});
   }
 
@@ -185,18 +211,14 @@ class PinWrap : public Napi::ObjectWrap<PinWrap> {
  private:
   Napi::Value version(const Napi::CallbackInfo& info) { return SegmentWrap::version_object(info.Env(), version_); }
 
-  Napi::Value data(const Napi::CallbackInfo& info) {
+  Napi::Value view(const Napi::CallbackInfo& info) {
     if (reader_ == nullptr) throw make_error(info.Env(), "SINKFLEX_STORE_CLOSED", "this pin was released; pin again");
-    guard(info.Env(), [&] {
-      if (view_.IsEmpty())
-        view_ = Napi::Persistent(view_of(info.Env(), bytes_, reader_->segment()->slot_bytes(), reader_));
-    });
-    return view_.Value();
+    return guard(info.Env(), [&] { return views_.make(info, bytes_, reader_->segment()->slot_bytes(), reader_); });
   }
 
   void release(const Napi::CallbackInfo&) {
     if (reader_ == nullptr) return;
-    detach(view_);
+    views_.detach();
     // Not left to the last owner: the detached view's finaliser runs some turns later.
     VersionedSegment::Reader ended = std::move(*reader_);
     reader_.reset();
@@ -205,10 +227,18 @@ class PinWrap : public Napi::ObjectWrap<PinWrap> {
   std::shared_ptr<VersionedSegment::Reader> reader_;
   Version version_;
   const uint8_t* bytes_ = nullptr;
-  Napi::Reference<Napi::ArrayBuffer> view_;
+  Views views_;
 };
 
 using SharedWriting = std::shared_ptr<VersionedSegment::Writing>;
+
+// What `new SegmentWriting` takes.
+Napi::Value begun(Napi::Env env, SharedWriting writing) {
+  auto external = Napi::External<SharedWriting>::New(env, new SharedWriting(std::move(writing)),
+                                                     [](Napi::Env, SharedWriting* held) { delete held; });
+  external.TypeTag(&kWritingTag);
+  return external;
+}
 
 Napi::Value SegmentWrap::begin_write(const Napi::CallbackInfo& info) {
   const auto segment = this->segment(info.Env());
@@ -218,12 +248,16 @@ Napi::Value SegmentWrap::begin_write(const Napi::CallbackInfo& info) {
   return run_native(
       info.Env(), "sinkflex:beginWrite", stop,
       [=] { *writing = std::make_shared<VersionedSegment::Writing>(segment->begin_write(options)); },
-      [=](Napi::Env env) -> Napi::Value {
-        auto external = Napi::External<SharedWriting>::New(env, new SharedWriting(std::move(*writing)),
-                                                           [](Napi::Env, SharedWriting* held) { delete held; });
-        external.TypeTag(&kWritingTag);
-        return external;
-      });
+      [=](Napi::Env env) { return begun(env, std::move(*writing)); });
+}
+
+// For what happens once and need not wait.
+Napi::Value SegmentWrap::begin_write_now(const Napi::CallbackInfo& info) {
+  const auto segment = this->segment(info.Env());
+  return guard(info.Env(), [&] {
+    const WaitOptions options{std::chrono::milliseconds(0), nullptr, {}};
+    return begun(info.Env(), std::make_shared<VersionedSegment::Writing>(segment->begin_write(options)));
+  });
 }
 
 // The slot being written; made from what beginWrite resolved to. Collected without publish: aborted.
@@ -232,7 +266,7 @@ class WritingWrap : public Napi::ObjectWrap<WritingWrap> {
   static Napi::Function define(Napi::Env env) {
     return DefineClass(
         env, "SegmentWriting",
-        {InstanceMethod<&WritingWrap::slot>("slot"), InstanceMethod<&WritingWrap::data>("data"),
+        {InstanceMethod<&WritingWrap::slot>("slot"), InstanceMethod<&WritingWrap::view>("view"),
          InstanceMethod<&WritingWrap::publish>("publish"), InstanceMethod<&WritingWrap::abort>("abort")});
   }
 
@@ -248,13 +282,9 @@ class WritingWrap : public Napi::ObjectWrap<WritingWrap> {
  private:
   Napi::Value slot(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), writing(info.Env()).slot()); }
 
-  Napi::Value data(const Napi::CallbackInfo& info) {
+  Napi::Value view(const Napi::CallbackInfo& info) {
     VersionedSegment::Writing& writing = this->writing(info.Env());
-    guard(info.Env(), [&] {
-      if (view_.IsEmpty())
-        view_ = Napi::Persistent(view_of(info.Env(), writing.data(), segment_->slot_bytes(), writing_));
-    });
-    return view_.Value();
+    return guard(info.Env(), [&] { return views_.make(info, writing.data(), segment_->slot_bytes(), writing_); });
   }
 
   void publish(const Napi::CallbackInfo& info) {
@@ -263,13 +293,13 @@ class WritingWrap : public Napi::ObjectWrap<WritingWrap> {
       const uint32_t version = static_cast<uint32_t>(integer_argument(info, 1, "version", 0, UINT32_MAX));
       writing(info.Env()).publish(lineage, version);
     });
-    detach(view_);
+    views_.detach();
     writing_.reset();
   }
 
   void abort(const Napi::CallbackInfo&) {
     if (writing_ == nullptr) return;
-    detach(view_);
+    views_.detach();
     writing_->abort();
     writing_.reset();
   }
@@ -282,7 +312,7 @@ class WritingWrap : public Napi::ObjectWrap<WritingWrap> {
 
   SharedWriting writing_;
   std::shared_ptr<VersionedSegment> segment_;
-  Napi::Reference<Napi::ArrayBuffer> view_;
+  Views views_;
 };
 
 }  // namespace

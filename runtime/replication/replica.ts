@@ -125,8 +125,8 @@ export class SegmentReplicaActor {
           open.push(() => {
             if (!published) writing.abort();
           });
-          if (header.slotBytes !== writing.data.length) throw new Error('a segment of another size');
-          writer = new UpdateWriter(writing.data, base?.data);
+          if (header.slotBytes !== writing.bytes) throw new Error('a segment of another size');
+          writer = new UpdateWriter(writing, base);
           publish = (version) => {
             published = true;
             writing.publish(version);

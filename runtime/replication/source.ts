@@ -63,7 +63,7 @@ export class SegmentSourceActor {
         slotBytes: this.#segment.slotBytes,
         ...(base === undefined ? {} : { base: { lineage: base.pin.version.lineage, version: base.pin.version.version } }),
       };
-      yield* regionsOf(next.pin.data, base?.pin.data, this.#elementBytes);
+      yield* regionsOf(next.pin, base?.pin, this.#elementBytes);
       if (isNewer(next.pin.version, this.#last?.pin.version)) {
         this.#last?.release();
         this.#last = next.use();

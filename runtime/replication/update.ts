@@ -1,6 +1,6 @@
 // One version of a segment on its way to another host: a header, then its regions in order, each as what brings the version that the other host
 // has to this one (kernels/delta.ts), with checksums.
-import { applyDelta, encodeDelta } from '../../kernels/host.ts';
+import { applyDelta, encodeDelta, type Slot } from '../../kernels/host.ts';
 
 /** What is encoded, sent and written at once. */
 export const REGION_BYTES = 4 * 2 ** 20;
@@ -22,11 +22,13 @@ export const sameVersion = (a: VersionName | undefined, b: VersionName | undefin
 export const isNewer = (a: VersionName, b: VersionName | undefined): boolean =>
   b === undefined || a.lineage > b.lineage || (a.lineage === b.lineage && a.version > b.version);
 
+const regionAt = (slot: Slot, at: number): Uint8Array => slot.view(at, Math.min(REGION_BYTES, slot.bytes - at));
+
 /** The next one is encoded while the last one is taken. */
-export async function* regionsOf(next: Uint8Array, base: Uint8Array | undefined, elementBytes: 2 | 4): AsyncGenerator<Uint8Array> {
+export async function* regionsOf(next: Slot, base: Slot | undefined, elementBytes: 2 | 4): AsyncGenerator<Uint8Array> {
   const encoded = (at: number): Promise<Uint8Array> | undefined => {
-    if (at >= next.length) return undefined;
-    const region = encodeDelta(base?.subarray(at, at + REGION_BYTES), next.subarray(at, at + REGION_BYTES), { elementBytes });
+    if (at >= next.bytes) return undefined;
+    const region = encodeDelta(base && regionAt(base, at), regionAt(next, at), { elementBytes });
     region.catch(() => {}); // it is awaited below, unless nobody wants it any more
     return region;
   };
@@ -45,26 +47,26 @@ export async function* regionsOf(next: Uint8Array, base: Uint8Array | undefined,
 
 /** Writes what comes into a slot that nobody can see. */
 export class UpdateWriter {
-  readonly #slot: Uint8Array;
-  readonly #base: Uint8Array | undefined;
+  readonly #slot: Slot;
+  readonly #base: Slot | undefined;
   #at = 0;
   /** Bytes that came. */
   bytes = 0;
 
-  constructor(slot: Uint8Array, base: Uint8Array | undefined) {
+  constructor(slot: Slot, base: Slot | undefined) {
     this.#slot = slot;
     this.#base = base;
   }
 
   get complete(): boolean {
-    return this.#at >= this.#slot.length;
+    return this.#at >= this.#slot.bytes;
   }
 
   /** Rejects when the outcome is not what the source has. */
   async add(region: Uint8Array): Promise<void> {
     const at = this.#at;
     if (this.complete) throw new RangeError('more regions than the slot has');
-    await applyDelta(region, this.#base?.subarray(at, at + REGION_BYTES), this.#slot.subarray(at, at + REGION_BYTES));
+    await applyDelta(region, this.#base && regionAt(this.#base, at), regionAt(this.#slot, at));
     this.#at += REGION_BYTES;
     this.bytes += region.length;
   }

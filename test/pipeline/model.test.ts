@@ -88,7 +88,7 @@ t.test('a model that the machine has no room for is refused before anything star
   const refused = await train(settings({ 'model.hidden_size': 1e8, output: run }), { preset: 'tiny' }).catch((e: unknown) => e);
   t.match(explain(refused), {
     exitCode: 2,
-    text: /CONFIG_UNSUPPORTED.*hidden_size 100000000.*more than the 4 GiB.*lower model\.hidden_size/,
+    text: /MEMORY_SHORT.*hidden_size 100000000.*lower .*model\.hidden_size/,
   });
   t.notOk(existsSync(run));
 
