@@ -58,7 +58,7 @@ export async function attachRun(where: PlaceOptions, checked: CheckedInit): Prom
           return;
         case 'query': {
           const { worker, request, question } = message;
-          if (session !== undefined && question.ask !== 'workers' && question.ask !== 'stack')
+          if (session !== undefined && question.ask !== 'workers' && question.ask !== 'stack' && question.ask !== 'fault')
             connection.send({ ...replyTo(request, () => answer(session!, question)), worker });
           return;
         }

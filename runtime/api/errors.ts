@@ -30,6 +30,8 @@ export const runtimeErrorCodes = {
   SINKFLEX_BAD_PROGRAM:
     'A file of the program is missing, changed, or outside of its package; the message names it. Import it from the package, or list it under include.',
   SINKFLEX_BAD_OPTION: 'Correct the option that the message names.',
+  SINKFLEX_BAD_FAULTS:
+    'The plan of faults asks for what it cannot mean, or for what this run cannot do to itself; the message says which: docs/faults.md.',
   SINKFLEX_NOT_INITIALISED: 'Call init() first.',
   SINKFLEX_ALREADY_INITIALISED: 'init() was called before: shutdown() ends the run, then init() may be called again.',
   SINKFLEX_SHUT_DOWN: 'The runtime was shut down while this was under way.',

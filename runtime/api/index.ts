@@ -69,6 +69,17 @@ export {
   RuntimeFailure,
   runtimeErrorCodes,
 } from './errors.ts';
+export {
+  type FaultInput,
+  type FaultPlan,
+  type FaultPlanInput,
+  type FaultReport,
+  type Faults,
+  faultReportText,
+  type Injected,
+  type InjectOptions,
+  injectFaults,
+} from './faults.ts';
 export { currentHost, HOST_LABEL } from './host-name.ts';
 export { type JobInfo, type JobOptions, type JobState, listJobs, readJobLog, stopJob, submitJob } from './jobs.ts';
 export {

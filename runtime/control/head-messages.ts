@@ -128,6 +128,8 @@ export type ToWorkers = Extract<FromHead, { t: 'spawned' | 'place' | 'killed' | 
 /** The way to the head. */
 export interface HeadLink {
   send(message: ToHead): void;
+  /** Over another connection: nothing that was said on this one is heard any more. Absent where there is no connection. */
+  reconnect?(): void;
 }
 
 /** The way from the head to one of its peers. */

@@ -1,6 +1,7 @@
 // What an agent and its workers tell each other, over the link that only parent and child have. Never on the path of a call.
 import type { SharedMemoryAddress } from '../../kernels/host.ts';
 import type { Isolation } from '../api/types.ts';
+import type { FaultOrder } from '../faults/orders.ts';
 import type { Question } from '../observe/questions.ts';
 import type { ErrorData } from '../wire/index.ts';
 import type { Bundle, GroupId, NodeId, OwnerId, Strategy } from './cluster-types.ts';
@@ -165,6 +166,8 @@ export type Ask =
   | { q: 'job-stop'; job: string; graceMs: number }
   /** What it has written, from that byte on. */
   | { q: 'job-log'; job: string; from: number }
+  /** A fault on order: in the agent of that node, or in the head itself. */
+  | { q: 'fault'; node?: NodeId; order: FaultOrder }
   /** A driver goes; answered when what it owned has ended. */
   | { q: 'leave'; driver: string; timeoutMs: number };
 

@@ -2,6 +2,7 @@
 // every head after this one.
 import { RuntimeFailure } from '../api/errors.ts';
 import type { Ask, ToHead } from '../control/index.ts';
+import type { FaultOrder } from '../faults/orders.ts';
 import {
   amount,
   anything,
@@ -84,6 +85,17 @@ const died = fields({
 });
 const hosted = fields({ actor: whole, incarnation: whole, worker: whole, pid: optional(whole), started: flag });
 
+const orders: Record<FaultOrder['do'], Shape> = {
+  kill: fields({ actor: optional(whole) }),
+  stop: fields({ actor: optional(whole), forMs: amount }),
+  slow: fields({ actor: optional(whole), forMs: amount, share: amount }),
+  links: fields({ rules: record(anything), peer: optional(text), seed: integer, forMs: amount }),
+  fill: fields({ folder: text, mostBytes: amount, forMs: amount }),
+  count: anything,
+};
+const order: Shape = (value) =>
+  isRecord(value) && typeof value.do === 'string' && Object.hasOwn(orders, value.do) && orders[value.do as FaultOrder['do']](value);
+
 const asks: Record<Ask['q'], Shape> = {
   find: fields({ name: text }),
   explain: fields({ id: either(fields({ actor: whole }), fields({ group: text })) }),
@@ -110,6 +122,7 @@ const asks: Record<Ask['q'], Shape> = {
   'job-list': anything,
   'job-stop': fields({ job: text, graceMs: amount }),
   'job-log': fields({ job: text, from: whole }),
+  fault: fields({ node: optional(text), order }),
   leave: fields({ driver: text, timeoutMs: amount }),
 };
 const ask: Shape = (value) =>

@@ -1,9 +1,13 @@
 // Questions to the head that have one answer: at once, or when something has come about.
 import { RuntimeFailure } from '../api/errors.ts';
 import type { Ask, ClusterEffect, Found, GroupId, GroupView, PeerLink, ToHead } from '../control/index.ts';
+import type { FaultOrder } from '../faults/orders.ts';
 import { encodeError } from '../wire/index.ts';
 import type { Head } from './head.ts';
 import type { JobDesk } from './jobs.ts';
+
+/** For the answer of an agent that was told to do something to itself. */
+const FAULT_MS = 2000;
 
 interface Waiting {
   link: PeerLink;
@@ -98,6 +102,9 @@ export class Questions {
       case 'job-stop':
         this.#later(who, this.#jobs.stop(ask.job, ask.graceMs));
         return LATER;
+      case 'fault':
+        this.#later(who, this.#fault(ask));
+        return LATER;
       case 'leave':
         this.#later(who, this.#head.leave(ask.driver, ask.timeoutMs));
         return LATER;
@@ -131,6 +138,19 @@ export class Questions {
     if (view === undefined || over(view)) throw removed(group, view);
     wait(this.#groups, group, who);
     return LATER;
+  }
+
+  /** Loaded when it is asked for: few runs want it. */
+  async #fault({ node, order }: Ask & { q: 'fault' }): Promise<unknown> {
+    const { peers, routes, state } = this.#head;
+    for (const name of [node, order.do === 'links' ? order.peer : undefined])
+      if (name !== undefined && state.cluster.node(name) === undefined)
+        throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `there is no node ${name}`);
+    const there = order.do === 'links' && order.peer !== undefined ? routes.hostOf(`node ${order.peer}`) : undefined;
+    const full: FaultOrder = order.do === 'links' && there !== undefined ? { ...order, rules: { ...order.rules, host: there } } : order;
+    if (node !== undefined) return peers.query(peers.nodeLink(node), -1, { ask: 'fault', order: full }, FAULT_MS);
+    const { perform } = await import('../faults/orders.ts');
+    return perform(full, () => undefined);
   }
 
   changed(effect: Extract<ClusterEffect, { type: 'announce-group' | 'leased' | 'lease-lost' }>): void {

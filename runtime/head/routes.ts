@@ -40,6 +40,12 @@ export class Routes {
     for (const { link } of this.#hosts.values()) this.#say(link, { t: 'host-gone', host });
   }
 
+  /** How the host of a node or driver names itself. */
+  hostOf(who: string): string | undefined {
+    for (const [host, known] of this.#hosts) if (known.who === who) return host;
+    return undefined;
+  }
+
   /** Where the host of a peer listens. */
   urlOf(link: PeerLink): string | undefined {
     for (const known of this.#hosts.values()) if (known.link === link) return known.info.url;

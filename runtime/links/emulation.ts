@@ -41,9 +41,13 @@ export interface LinkRules {
 /** What was done to messages. */
 export type Done = Record<'passed' | 'dropped' | 'duplicated' | 'reordered' | 'corrupted' | 'severed', number>;
 
+/** In this thread, by all emulations so far. */
+const done: Done = { passed: 0, dropped: 0, duplicated: 0, reordered: 0, corrupted: 0, severed: 0 };
+
+export const messagesDone = (): Done => ({ ...done });
+
 class Emulation {
   readonly rules: LinkRules;
-  readonly done: Done = { passed: 0, dropped: 0, duplicated: 0, reordered: 0, corrupted: 0, severed: 0 };
   #state: number;
 
   constructor(rules: LinkRules, seed: number) {
@@ -79,8 +83,8 @@ export interface EmulationOrder {
   forMs: number;
 }
 
-/** In this thread: ends by itself after `forMs`. Answers what it does to messages, counted as it goes. */
-function begin({ rules, seed, forMs }: EmulationOrder): Done {
+/** In this thread: ends by itself after `forMs`. */
+function begin({ rules, seed, forMs }: EmulationOrder): void {
   const emulation = new Emulation(rules, seed);
   emulations.add(emulation);
   systemClock.after(
@@ -91,23 +95,22 @@ function begin({ rules, seed, forMs }: EmulationOrder): Done {
     },
     true,
   );
-  return emulation.done;
 }
 
 const TO_THREADS = 'sinkflex-emulation';
 
 /** In every thread of this process that has connections to others. */
-export function emulate(order: EmulationOrder): Done {
+export function emulate(order: EmulationOrder): void {
   const threads = new BroadcastChannel(TO_THREADS);
   threads.postMessage(order);
   threads.close();
-  return begin(order);
+  begin(order);
 }
 
 /** For a thread beside the main one that has a connection of its own, such as the heartbeat's. */
 export function followEmulations(): void {
   const orders = new BroadcastChannel(TO_THREADS);
-  orders.onmessage = (event) => void begin((event as { data: EmulationOrder }).data);
+  orders.onmessage = (event) => begin((event as { data: EmulationOrder }).data);
   orders.unref();
 }
 
@@ -154,7 +157,7 @@ export class Lane {
   }
 
   #emulate(emulation: Emulation, data: Buffer, deliver: (data: Buffer) => void): void {
-    const { rules, done } = emulation;
+    const { rules } = emulation;
     if (emulation.chance(this.#direction === 'out' ? rules.requestLost : rules.replyLost)) {
       done.severed++;
       this.#sever();

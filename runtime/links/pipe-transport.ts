@@ -29,7 +29,8 @@ export class PipeTransport implements Transport {
 
   #sealed(part: Buffer): Buffer {
     const header = Buffer.allocUnsafe(HEADER);
-    header.writeUInt32LE((this.#sent = (this.#sent + 1) >>> 0), 0);
+    this.#sent = (this.#sent + 1) >>> 0;
+    header.writeUInt32LE(this.#sent, 0);
     header.writeUInt32LE(sumOf(header, part), 4);
     return Buffer.concat([header, part]);
   }

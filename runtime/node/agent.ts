@@ -20,6 +20,7 @@ import type { HostWay } from '../links/index.ts';
 import type { Question } from '../observe/questions.ts';
 import type { StackSample } from '../observe/stack-sample.ts';
 import { encodeError } from '../wire/index.ts';
+import { answerQuery } from './answer-query.ts';
 import type { WorkerEnd } from './carrier.ts';
 import { Directory, type Subscriber } from './directory.ts';
 import { Guests } from './guests.ts';
@@ -110,7 +111,7 @@ export class Agent {
       ended: (worker, end) => this.#workerEnded(worker, end),
     });
     if (options.lease !== undefined)
-      this.#lease = new LeaseWatch(options.lease, this.#clock, { over: () => this.#fence(), again: () => this.join() });
+      this.#lease = new LeaseWatch(options.lease, this.#clock, { over: () => this.#fence(), again: () => head.reconnect?.() });
   }
 
   /** Says to the head that it is there, for the first time or again, and what it has. */
@@ -225,7 +226,7 @@ export class Agent {
         this.#options.onDrain?.(message.graceMs);
         return;
       case 'query':
-        void this.#query(message);
+        void answerQuery(this, this.#head, message);
         return;
       case 'shutdown':
         this.#options.onShutdown?.();
@@ -322,20 +323,6 @@ export class Agent {
   }
 
   // --- for those who look
-
-  async #query({ worker, request, question, timeoutMs }: FromHead & { t: 'query' }): Promise<void> {
-    try {
-      const answer =
-        question.ask === 'workers'
-          ? this.workers()
-          : question.ask === 'stack'
-            ? await this.stack({ worker: question.worker }, timeoutMs)
-            : await this.ask(worker, question, timeoutMs);
-      this.#head.send({ t: 'reply', worker, request, answer });
-    } catch (error) {
-      this.#head.send({ t: 'reply', worker, request, error: encodeError(error) });
-    }
-  }
 
   workers(): WorkerInfo[] {
     return this.#workers.list();

@@ -90,6 +90,10 @@ export class HeadConnection implements HeadLink {
     this.#channel?.send([message]);
   }
 
+  reconnect(): void {
+    this.#channel?.close();
+  }
+
   /** Sends what waits, and ends. */
   close(): void {
     this.#closed = true;

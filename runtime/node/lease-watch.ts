@@ -1,5 +1,6 @@
 // What an agent makes of the lease of its host: when it is over, what runs here ends; when it holds again, the node joins again, as if it
-// had just come. What the head wanted before may run elsewhere by then, and is not done any more.
+// had just come. What the head wanted before may run elsewhere by then, and is not done any more, also if it is only read now: the node joins
+// over another connection.
 import type { Clock } from '../control/index.ts';
 import type { Lease } from './lease-cell.ts';
 

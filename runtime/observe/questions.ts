@@ -1,6 +1,8 @@
 // What may be asked of a worker, and what it answers: plain data that crosses the link between agent and worker. Lists are cut to a limit
 // and always say how long they really are.
 
+import type { FaultOrder } from '../faults/orders.ts';
+
 export type Question =
   | { ask: 'vitals' }
   /** `unanswered`: calls that this worker sent to one of these workers and that have no answer yet. */
@@ -9,7 +11,7 @@ export type Question =
   | { ask: 'timeline' };
 
 /** What an agent answers itself. */
-export type AgentQuestion = { ask: 'workers' } | { ask: 'stack'; worker: number };
+export type AgentQuestion = { ask: 'workers' } | { ask: 'stack'; worker: number } | { ask: 'fault'; order: FaultOrder };
 
 /** Upper bounds of the lag histogram's buckets, milliseconds; one more bucket has everything above. */
 export const LAG_BUCKETS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] as const;

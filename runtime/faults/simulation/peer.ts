@@ -48,6 +48,10 @@ export class Peer implements HeadLink {
     this.#end?.send(message);
   }
 
+  reconnect(): void {
+    this.#end?.close();
+  }
+
   close(): void {
     this.#closed = true;
     const end = this.#end;

@@ -1,0 +1,53 @@
+// Faults on purpose, for tests and for `sinkflex launch --faults`.
+import { systemClock } from '../control/index.ts';
+import type { FaultInput, FaultPlanInput, FaultReport } from '../faults/index.ts';
+import { driver } from './run.ts';
+
+export type { FaultInput, FaultPlan, FaultPlanInput, FaultReport, Injected } from '../faults/index.ts';
+
+export interface InjectOptions {
+  /** Start a head, or the agent of a node, again after the fault `restart`; default: whoever supervises them does. */
+  start?: { head?: () => Promise<void>; agent?: (node: string) => Promise<void> };
+}
+
+/** A plan that is being carried out. */
+export interface Faults {
+  /** The job has done so many steps: what is planned for then happens. */
+  step(done: number): void;
+  /** One more fault, now; resolves when it was injected. Without `at` and the like. */
+  now(fault: Omit<FaultInput, 'at'>): Promise<void>;
+  /** Nothing more is injected. Resolves when all has recovered, or would not. */
+  end(): Promise<FaultReport>;
+}
+
+/**
+ * Carries out a plan of faults against the run of this program: kill, stop, slow or restart actors, agents and the head, spoil links, cut hosts
+ * off, fill disks. Same plan and seed, same choices. docs/faults.md lists the faults.
+ *
+ * @example
+ * const faults = await injectFaults({ seed: 7, faults: [{ fault: 'kill', target: { actor: 'rollout-*' }, every: '10s' }] });
+ * await work();
+ * const report = await faults.end();
+ */
+export async function injectFaults(plan: FaultPlanInput, options: InjectOptions = {}): Promise<Faults> {
+  const { FaultInjector, parseFaults } = await import('../faults/index.ts'); // not for workers, which import this file too
+  const run = driver();
+  const injector = new FaultInjector(parseFaults(plan), {
+    listActors: () => run.listActors(),
+    ask: (ask) => run.session.ask(ask),
+    restartActor: (id) => run.session.kill(id, { restart: true, drain: false, graceMs: 0 }),
+    alone: run.head !== undefined,
+    start: options.start,
+    clock: systemClock,
+  });
+  return {
+    step: (done) => injector.step(done),
+    now: async (fault) => injector.now(parseFaults({ faults: [{ ...fault, at: 0 } as FaultInput] }).faults[0]!),
+    end: () => injector.end(),
+  };
+}
+
+/** The report as text, a fault a line. */
+export async function faultReportText(report: FaultReport): Promise<string> {
+  return (await import('../faults/index.ts')).faultText(report);
+}
