@@ -14,8 +14,10 @@ import {
   train,
 } from '../actors/index.ts';
 import { isSinkflexError, os } from '../kernels/index.ts';
+import { faultReportText } from '../runtime/index.ts';
 import { homeAgent, launcherOf, type PlannedAgent, planRun, type RunningCluster, startCluster } from './cluster/index.ts';
 import { Display } from './display.ts';
+import { readFaultPlan } from './fault-plan.ts';
 import { hubModel } from './model-folder.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
 import { debugTable, finalTable, resultLine } from './report.ts';
@@ -34,6 +36,7 @@ export interface LaunchOptions {
   tau2Fixes?: string;
   debugRolloutOnly?: boolean;
   debugTrainOnly?: string;
+  faults?: string;
   dryRun?: boolean;
   json?: boolean;
 }
@@ -59,6 +62,7 @@ export function launchCommand(): Command {
     .option('--tau2-data <folder>', 'where the data of tau2-bench are (env.options.data)')
     .option('--tau2-fixes <names>', "the benchmark's faults to put right, or all (env.options.fixes)")
     .option('--sandbox <provider>', 'where programs of the policy run: local, runsc, or unsafe-subprocess (env.options.sandbox)')
+    .option('--faults <plan>', 'YAML file of what is to go wrong in the run: docs/faults.md')
     .option(
       '--dry-run',
       'show the resolved settings, where every actor would go and the memory that it takes; start nothing, write nothing',
@@ -77,6 +81,7 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
     process.stdout.write(await dryRun(config, preset));
     return;
   }
+  const faults = o.faults === undefined ? {} : { faults: await readFaultPlan(o.faults) };
   const stop = stopSignal();
   const display = new Display();
   let cluster: RunningCluster | undefined;
@@ -99,13 +104,14 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
       process.stdout.write(o.json ? `${JSON.stringify(half)}\n` : debugTable(half));
       return;
     }
-    const result = await train(config, { preset, onProgress: display.listen, signal });
+    const result = await train(config, { preset, onProgress: display.listen, signal, ...faults });
     display.close();
     // The run is whole without its picture.
     await writeReport(result.folder).catch((error: Error) =>
       process.stderr.write(`warning: report.html was not written: ${error.message}\n`),
     );
     process.stdout.write(o.json ? `${resultLine(result)}\n` : finalTable(result));
+    if (result.faults !== undefined) process.stderr.write(`${await faultReportText(result.faults)}\n`);
   } finally {
     display.close();
     await cluster?.close();

@@ -1,4 +1,5 @@
 // What a training run tells whoever watches it: phases, progress with live numbers, notes; and the result at its end.
+import type { FaultPlanInput, FaultReport } from '../../runtime/index.ts';
 import type { Interval } from './statistics.ts';
 
 /** The parts of a run, in their order; validations stand between GRPO steps. */
@@ -35,6 +36,8 @@ export interface TrainingOptions {
   onProgress?: ProgressListener;
   /** Ends everything within two seconds; the run rejects with SINKFLEX_ABORTED. */
   signal?: AbortSignal;
+  /** What is to go wrong in the run: steps are those of GRPO. The report is in the run folder (faults.json), also if the run fails. */
+  faults?: FaultPlanInput;
 }
 
 /** How a fixed policy scores on the held-out tasks: what a score must beat to mean anything. */
@@ -87,4 +90,6 @@ export interface TrainingResult {
   seconds: { warmStart: number; grpo: number; validation: number; total: number };
   /** Restarts of actors during the run. */
   restarts: number;
+  /** What was to go wrong, and what came of it. */
+  faults?: FaultReport;
 }

@@ -1,4 +1,5 @@
 /** Writes a run down as it happens: metrics, trajectories, ledger, actors, curve and transcripts in the run folder. Keeps what a checkpoint needs of it. */
+import type { FaultReport } from '../../runtime/index.ts';
 import type { Chat } from '../language/index.ts';
 import type { Metrics } from '../trainer/index.ts';
 import { type LedgerSnapshot, type Trajectory, type TrajectoryStore, toRecord } from '../trajectory/index.ts';
@@ -184,6 +185,10 @@ export class Recorder {
   result(result: TrainingResult): void {
     this.curve(result.baselines.filter((b) => b.name !== 'do-nothing').slice(0, 2));
     this.folder.writeJson('result.json', result);
+  }
+
+  faults(report: FaultReport): void {
+    this.folder.writeJson('faults.json', report);
   }
 
   async close(): Promise<void> {

@@ -1,7 +1,7 @@
 // A run on disk: runs/<utc>-<preset>/ with everything that a person or `--resume` wants afterwards.
 //
 //   config.yaml  metrics.jsonl  tensorboard/  trajectories/{trajectories.db|store.url}  checkpoints/step-0000000010/  curve.svg
-//   transcripts/{failed,solved}.txt  actors.json  ledger.json  result.json  report.html
+//   transcripts/{failed,solved}.txt  actors.json  ledger.json  faults.json  result.json  report.html
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { parse, stringify } from 'yaml';
@@ -231,7 +231,7 @@ export class RunFolder {
     atomicWrite(this.file('transcripts', `${kind}.txt`), text);
   }
 
-  writeJson(name: 'ledger.json' | 'result.json', value: unknown): void {
+  writeJson(name: 'ledger.json' | 'result.json' | 'faults.json', value: unknown): void {
     atomicWrite(this.file(name), `${JSON.stringify(value, null, 2)}\n`);
   }
 

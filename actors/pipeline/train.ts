@@ -1,7 +1,7 @@
 /** `train`: one run from settings to result. Starts the runtime, the weight store and the actors, and ends all of them whatever happens. */
 import { availableParallelism } from 'node:os';
 import type { WeightStore } from '../../kernels/index.ts';
-import { listActors } from '../../runtime/index.ts';
+import { type Faults, injectFaults, listActors } from '../../runtime/index.ts';
 import { entry } from '../environment/index.ts';
 import { dialogueOf } from '../rollout/index.ts';
 import type { TaskSource } from '../tasks/index.ts';
@@ -37,7 +37,12 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   if (debug.rollout_only || debug.train_only !== null)
     throw new ConfigError(['debug.rollout_only, debug.train_only: are for debugRun, and for sinkflex launch']);
   const began = performance.now();
-  const progress: ProgressListener = options.onProgress ?? (() => {});
+  const { onProgress = () => {} } = options;
+  let faults: Faults | undefined;
+  const progress: ProgressListener = (event) => {
+    if (event.kind === 'advance' && event.phase === 'grpo') faults?.step(event.done);
+    onProgress(event);
+  };
   let folder: RunFolder | undefined;
   let from: string | undefined;
   const session = new Session(options.signal, () => stopped(folder));
@@ -83,7 +88,13 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
       progress,
       signal: session.signal,
     });
-    const work = perform({ run, config, cast, tasks, from, progress, began, signal: session.signal });
+    const ready = async () => {
+      if (options.faults === undefined) return;
+      const injected = await injectFaults(options.faults);
+      faults = injected;
+      session.atEnd(async () => recorder.faults(await injected.end({ timeoutMs: 0 })));
+    };
+    const work = perform({ run, config, cast, tasks, from, progress, began, signal: session.signal, ready });
     const { before, after, also, baselines } = await session.race(work);
     const restarts = listActors().reduce((n, a) => n + a.restarts, 0);
     const result: TrainingResult = {
@@ -105,6 +116,8 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
       seconds: { ...run.seconds, total: (performance.now() - began) / 1000 },
       restarts,
     };
+    // The ledger has thrown if its books do not balance.
+    if (faults !== undefined) result.faults = await faults.end();
     recorder.result(result);
     return result;
   } catch (error) {
@@ -123,9 +136,12 @@ async function perform(o: {
   progress: ProgressListener;
   began: number;
   signal: AbortSignal;
+  /** All actors are there. */
+  ready: () => Promise<void>;
 }): Promise<Pick<TrainingResult, 'before' | 'after' | 'also' | 'baselines'>> {
   const { run, config, cast, tasks, from, progress, began, signal } = o;
   await castReady(cast);
+  await o.ready();
   progress({ kind: 'end', phase: 'start', seconds: (performance.now() - began) / 1000 });
   const baselines = scoreBaselines(config, tasks, signal);
   baselines.catch(() => {});

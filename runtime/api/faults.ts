@@ -1,6 +1,7 @@
 // Faults on purpose, for tests and for `sinkflex launch --faults`.
 import { systemClock } from '../control/index.ts';
-import type { FaultInput, FaultPlanInput, FaultReport } from '../faults/index.ts';
+import type { FaultInput, FaultPlan, FaultPlanInput, FaultReport } from '../faults/index.ts';
+import { checkTimeout } from './check.ts';
 import { driver } from './run.ts';
 
 export type { FaultInput, FaultPlan, FaultPlanInput, FaultReport, Injected } from '../faults/index.ts';
@@ -16,8 +17,8 @@ export interface Faults {
   step(done: number): void;
   /** One more fault, now; resolves when it was injected. Without `at` and the like. */
   now(fault: Omit<FaultInput, 'at'>): Promise<void>;
-  /** Nothing more is injected. Resolves when all has recovered, or would not. */
-  end(): Promise<FaultReport>;
+  /** Nothing more is injected. Resolves when all has recovered, or would not in the time (default 90 s). */
+  end(options?: { timeoutMs?: number }): Promise<FaultReport>;
 }
 
 /**
@@ -43,8 +44,13 @@ export async function injectFaults(plan: FaultPlanInput, options: InjectOptions 
   return {
     step: (done) => injector.step(done),
     now: async (fault) => injector.now(parseFaults({ faults: [{ ...fault, at: 0 } as FaultInput] }).faults[0]!),
-    end: () => injector.end(),
+    end: (given = {}) => injector.end(checkTimeout('end of faults', given)),
   };
+}
+
+/** What is read from a file: a plan, or SINKFLEX_BAD_FAULTS with the place of the mistake. */
+export async function checkFaultPlan(plan: unknown): Promise<FaultPlan> {
+  return (await import('../faults/index.ts')).parseFaults(plan);
 }
 
 /** The report as text, a fault a line. */

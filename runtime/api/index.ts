@@ -70,6 +70,7 @@ export {
   runtimeErrorCodes,
 } from './errors.ts';
 export {
+  checkFaultPlan,
   type FaultInput,
   type FaultPlan,
   type FaultPlanInput,

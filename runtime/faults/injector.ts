@@ -41,6 +41,7 @@ export class FaultInjector {
   #random: number;
   #step: number | undefined;
   #ended = false;
+  #report: Promise<FaultReport> | undefined;
 
   constructor(plan: FaultPlan, world: FaultWorld) {
     this.#world = world;
@@ -229,13 +230,20 @@ export class FaultInjector {
     return false;
   }
 
-  /** Nothing more is injected; resolves when what was has been got over. */
-  async end(): Promise<FaultReport> {
+  /** Nothing more is injected; resolves when what was has been got over, or the time is up. 0: the report as it is now. */
+  end(timeoutMs = RECOVERY_MS): Promise<FaultReport> {
+    this.#report ??= this.#finish(timeoutMs);
+    return this.#report;
+  }
+
+  async #finish(timeoutMs: number): Promise<FaultReport> {
     this.#ended = true;
     for (const cancel of this.#cancels) cancel();
-    await Promise.all(this.#recoveries);
+    const { over, clear } = deadline(this.#world.clock, timeoutMs);
+    await Promise.race([Promise.all(this.#recoveries), over]);
+    clear();
     const messages = messagesDone();
-    if (!this.#world.alone) {
+    if (!this.#world.alone && timeoutMs > 0) {
       for (const { node } of (await this.#world.ask({ q: 'nodes' })) as NodeView[]) {
         const there = (await this.#world.ask({ q: 'fault', node, order: { do: 'count' } }).catch(() => ({}))) as Partial<typeof messages>;
         for (const key of Object.keys(messages) as (keyof typeof messages)[]) messages[key] += there[key] ?? 0;

@@ -20,7 +20,7 @@ export type FaultOrder =
 /** Of a process that is slowed down, milliseconds. */
 const PERIOD_MS = 100;
 const BLOCK = 1024 * 1024;
-/** For the answer to leave before this process is gone. */
+/** For the answer to leave before this process is gone, or cannot be heard. */
 const BEFORE_MS = 50;
 
 export function perform(order: FaultOrder, pidOf: (actor: number) => number | undefined): Done | undefined {
@@ -38,7 +38,7 @@ export function perform(order: FaultOrder, pidOf: (actor: number) => number | un
       return undefined;
     }
     case 'links':
-      emulate({ rules: order.rules, seed: order.seed, forMs: order.forMs });
+      setTimeout(() => emulate({ rules: order.rules, seed: order.seed, forMs: order.forMs }), BEFORE_MS);
       return undefined;
     case 'fill':
       fill(order.folder, order.mostBytes, order.forMs);

@@ -5,6 +5,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { sweepFolder } from '../../runtime/node/run-folder.ts';
 import { makeCertificates } from '../../scripts/certs.ts';
 import type { Namespaces } from '../runtime/fixtures/namespaces.ts';
 
@@ -90,8 +91,10 @@ export class FaultCluster {
   }
 
   async #startAgent(node: string): Promise<void> {
-    const words = ['agent', this.#url, node, join(this.folder, 'token')];
-    await this.#run(node, hostProcess, this.#net === undefined ? words : [...words, this.#address(node, 0)]).line();
+    // On the host of the head it joins the folder: its process can be seen there, and needs no lease.
+    const away = ['agent', this.#url, node, join(this.folder, 'token')];
+    const words = node === 'home' ? ['agent', this.folder, node] : this.#net === undefined ? away : [...away, this.#address(node, 0)];
+    await this.#run(node, hostProcess, words).line();
   }
 
   /** The driver, with its order in that file. */
@@ -146,6 +149,8 @@ export class FaultCluster {
     const stubborn = alive();
     for (const child of stubborn) child.kill('SIGKILL');
     await within(END_MS, () => this.processes().length === 0);
+    // What a process leaves that was killed, the next one sweeps.
+    sweepFolder(this.base);
     const files = readdirSync(this.base).filter((file) => !OWN_FILES.includes(file));
     return [...stubborn.map(({ spawnargs }) => `had to be killed: ${spawnargs.slice(1).join(' ')}`), ...this.processes(), ...files];
   }

@@ -42,6 +42,7 @@ export interface JobResult {
 
 const WORKERS = ['east', 'west', 'east', 'west'];
 const ITEMS_A_STEP = 20;
+const LEAST_STEPS = 8;
 const CALLS = 8;
 
 type Grinding = ActorHandle<{ grind(item: number): Promise<number> }>;
@@ -85,13 +86,13 @@ async function work(order: JobOrder): Promise<JobResult> {
     sum += value;
     slowestMs = Math.max(slowestMs, performance.now() - from);
   };
-  for (let step = 1; report === undefined || step < 5; step++) {
+  for (let step = 1; report === undefined || step < LEAST_STEPS; step++) {
     faults.step(step);
     const wave = Array.from({ length: ITEMS_A_STEP }, (_, i) => grind(items + i));
     items += ITEMS_A_STEP;
     await Promise.all(wave);
     await new Promise((resolve) => setTimeout(resolve, 20));
-    if (step >= 5 && performance.now() - began >= order.leastMs) {
+    if (step >= LEAST_STEPS && performance.now() - began >= order.leastMs) {
       ending ??= faults.end().then((done) => {
         report = done;
       });

@@ -46,7 +46,7 @@ export const scenarios: readonly Scenario[] = [
   { name: 'a worker is killed', faults: [{ fault: 'kill', target: worker, step: 2 }], awayMs: 5000, withinMs: QUICK },
   {
     name: 'a worker is killed every now and then',
-    faults: [{ fault: 'kill', target: worker, everyStep: true, probability: 0.5, times: 6 }],
+    faults: [{ fault: 'kill', target: worker, everyStep: true, probability: 0.8, times: 4 }],
     withinMs: QUICK,
   },
   { name: 'all workers are killed at once', faults: [{ fault: 'kill', target: { ...worker, all: true }, step: 2 }], withinMs: QUICK },
@@ -62,7 +62,7 @@ export const scenarios: readonly Scenario[] = [
   },
   {
     name: 'a worker is killed more often than it may restart',
-    faults: [{ fault: 'kill', target: { actor: 'grinder-1' }, every: 300, times: 6 }],
+    faults: [{ fault: 'kill', target: { actor: 'grinder-1' }, every: 300, times: 30 }],
     maxRestarts: 2,
     error: 'SINKFLEX_ACTOR_FAILED',
     withinMs: QUICK,
@@ -106,9 +106,9 @@ export const scenarios: readonly Scenario[] = [
   { name: 'the head is killed', faults: [{ fault: 'kill', target: head, step: 2 }], once: true, withinMs: QUICK },
   { name: 'the head is killed three times', faults: [{ fault: 'kill', target: head, every: 1500, times: 3 }], once: true, withinMs: QUICK },
   {
-    name: 'the head is away for five seconds',
+    name: 'the head is away for some seconds',
     faults: [{ fault: 'kill', target: head, step: 2 }],
-    headBackMs: 5000,
+    headBackMs: 3000,
     once: true,
     withinMs: QUICK,
   },
