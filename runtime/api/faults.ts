@@ -15,8 +15,8 @@ export interface InjectOptions {
 export interface Faults {
   /** The job has done so many steps: what is planned for then happens. */
   step(done: number): void;
-  /** One more fault, now; resolves when it was injected. Without `at` and the like. */
-  now(fault: Omit<FaultInput, 'at'>): Promise<void>;
+  /** One more fault, now; resolves when it was injected. What it says of when is not looked at. */
+  now(fault: FaultInput): Promise<void>;
   /** Nothing more is injected. Resolves when all has recovered, or would not in the time (default 90 s). */
   end(options?: { timeoutMs?: number }): Promise<FaultReport>;
 }
@@ -43,7 +43,9 @@ export async function injectFaults(plan: FaultPlanInput, options: InjectOptions 
   });
   return {
     step: (done) => injector.step(done),
-    now: async (fault) => injector.now(parseFaults({ faults: [{ ...fault, at: 0 } as FaultInput] }).faults[0]!),
+    async now({ at, every, step, everyStep, ...fault }) {
+      await injector.now(parseFaults({ faults: [{ ...fault, at: 0 } as FaultInput] }).faults[0]!);
+    },
     end: (given = {}) => injector.end(checkTimeout('end of faults', given)),
   };
 }
