@@ -1,5 +1,6 @@
 // The engine: generation with continuous batching, packed forward and backward, and the optimiser, over one WeightStore. All work runs on
 // native threads; promises settle on the loop.
+import type { EngineStats } from './engine-stats.ts';
 import { awaitNative, callNative, SinkflexError } from './errors.ts';
 import {
   type DrawnToken,
@@ -11,7 +12,7 @@ import {
 } from './generation.ts';
 import { toNative } from './model-config.ts';
 import { addon } from './native.ts';
-import { type MomentLayout, momentLayout, optimizerHeader, readOptimizerPieces } from './optimizer-state.ts';
+import { joinOptimizerShards, type MomentLayout, momentLayout, optimizerHeader, readOptimizerPieces } from './optimizer-state.ts';
 import { keepOf } from './training-memory.ts';
 import type { WeightStore } from './weight-store.ts';
 
@@ -70,45 +71,6 @@ export interface OptimizerStep {
   version: number;
 }
 
-export interface EngineStats {
-  /** Generation: steps of the scheduler, token rows in them (prompts too), tokens drawn, requests finished. */
-  steps: number;
-  rows: number;
-  generatedTokens: number;
-  finishedRequests: number;
-  largestStep: number;
-  versionsSeen: number;
-  /** Wall time in steps, and the part of it inside the model. */
-  stepSeconds: number;
-  stepPassSeconds: number;
-  forwardPasses: number;
-  forwardTokens: number;
-  forwardSeconds: number;
-  backwardPasses: number;
-  backwardTokens: number;
-  backwardSeconds: number;
-  optimizerSteps: number;
-  optimizerSeconds: number;
-  /** Tokens that turns asked to be read, those of them that were found in the cache, and how often a sequence lost its pages under way. */
-  prefixQueries: number;
-  prefixHits: number;
-  preemptions: number;
-  /** Pages of 64 tokens: all, those that sequences refer to, and those that are only kept for who may go on from them. */
-  cachePages: number;
-  cachePagesUsed: number;
-  cachePagesKept: number;
-  cacheBytes: number;
-  activationBytes: number;
-  /** Training: scratch of the operators at its largest without the logits, the block of logits, and what the first backward and step took. */
-  workspaceBytes: number;
-  logitsBytes: number;
-  gradientBytes: number;
-  optimizerBytes: number;
-  /** Cache slots in use, and callers that wait for one. */
-  openSequences: number;
-  waitingSequences: number;
-}
-
 interface NativeEngine {
   generate(slot: number, request: NativeRequest, streamed: boolean): Promise<GenerateResult>;
   onTokens(
@@ -138,7 +100,7 @@ interface NativeEngine {
   backward(dLogprobs: Float32Array, dEntropy: Float32Array | undefined, dRouterAuxLoss: number): Promise<void>;
   zeroGradients(): void;
   gradients(): Float32Array;
-  optimizerStep(o: Required<OptimizerStep>): Promise<{ gradNorm: number }>;
+  optimizerStep(o: Required<OptimizerStep>, out?: Uint8Array): Promise<{ gradNorm: number }>;
   saveMoments(path: string, header: Uint8Array): Promise<void>;
   loadMoments(path: string, from: Float64Array, to: Float64Array, bytes: Float64Array, step: number): Promise<void>;
   stats(): Omit<EngineStats, 'openSequences' | 'waitingSequences'>;
@@ -169,6 +131,8 @@ export class Engine {
   readonly maxSequenceTokens: number;
   readonly #native: NativeEngine;
   readonly #moments: MomentLayout;
+  /** Of all shards. */
+  readonly #wholeMoments: MomentLayout;
   readonly #sequences = new Map<number, OpenSequence>();
   readonly #free: number[] = [];
   #waiting: { resolve(sequence: number): void; reject(e: unknown): void }[] = [];
@@ -183,7 +147,8 @@ export class Engine {
     this.store = o.store;
     this.maxSequences = maxSequences;
     this.maxSequenceTokens = maxSequenceTokens;
-    this.#moments = momentLayout(o.store.layout, o.optimizer?.moments);
+    this.#wholeMoments = momentLayout(o.store.layout, o.optimizer?.moments);
+    this.#moments = o.optimizer?.shard ? momentLayout(o.store.layout, o.optimizer.moments, o.optimizer.shard) : this.#wholeMoments;
     this.#native = callNative(
       () =>
         new native.Engine(
@@ -355,18 +320,31 @@ export class Engine {
 
   /** AdamW from the accumulated gradients straight into the next slot, which is published; then the gradients are zeroed. */
   optimizerStep(o: OptimizerStep): Promise<{ gradNorm: number }> {
-    const { lr, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weightDecay = 0, maxGradNorm = 0, lineage, version } = o;
-    return this.#call(() => this.#native.optimizerStep({ lr, beta1, beta2, eps, weightDecay, maxGradNorm, lineage, version }));
+    return this.#call(() => this.#native.optimizerStep(whole(o)));
   }
 
-  /** Moments and step count, as safetensors. */
+  /**
+   * The part of optimizerStep that falls to this engine's shard, after the gradients of the group were added up: the new bytes of its tensors go
+   * to `out`, which is as long as shardRange says, and nothing is published. The norm, and so the clipping, is that of all gradients.
+   */
+  shardStep(o: OptimizerStep, out: Uint8Array): Promise<{ gradNorm: number }> {
+    return this.#call(() => this.#native.optimizerStep(whole(o), out));
+  }
+
+  /** Moments and step count, as safetensors; of a shard, its own. */
   saveOptimizer(path: string): Promise<void> {
     return this.#call(() => this.#native.saveMoments(path, optimizerHeader(this.#moments)));
   }
 
+  /** Joins what the engines of all shards saved into the file that one engine would have saved. */
+  joinOptimizer(shards: readonly string[], path: string): Promise<void> {
+    return joinOptimizerShards(shards, path, this.#wholeMoments);
+  }
+
+  /** A file of all moments; a shard takes its own from it. */
   loadOptimizer(path: string): Promise<void> {
     return this.#call(() => {
-      const { from, to, bytes, step } = readOptimizerPieces(path, this.#moments);
+      const { from, to, bytes, step } = readOptimizerPieces(path, this.#wholeMoments, this.#moments);
       return this.#native.loadMoments(path, from, to, bytes, step);
     });
   }
@@ -388,6 +366,11 @@ export class Engine {
   async #call<T>(call: () => Promise<T>): Promise<T> {
     return awaitNative(callNative(call));
   }
+}
+
+function whole(o: OptimizerStep): Required<OptimizerStep> {
+  const { lr, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weightDecay = 0, maxGradNorm = 0, lineage, version } = o;
+  return { lr, beta1, beta2, eps, weightDecay, maxGradNorm, lineage, version };
 }
 
 function disposed(): SinkflexError {

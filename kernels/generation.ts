@@ -1,5 +1,5 @@
 // What generation takes and gives: requests, results, and the options that govern the cache.
-import type { MomentDtype } from './optimizer-state.ts';
+import type { MomentDtype, Shard } from './optimizer-state.ts';
 import type { WeightStore } from './weight-store.ts';
 
 /**
@@ -105,9 +105,10 @@ export interface EngineOptions {
   cacheOnUpdate?: CacheOnUpdate;
   /**
    * Of optimizerStep. `moments`: what they are kept in, default float32 (8 bytes a parameter; '8bit' takes 2). `seed`: of the stochastic
-   * rounding in a bfloat16 store, default 0; what is drawn depends on it, the count of steps and the parameter alone.
+   * rounding in a bfloat16 store, default 0; what is drawn depends on it, the count of steps and the parameter alone. `shard`: this engine keeps
+   * the moments of its part of the tensors alone (ZeRO-1), and steps by shardStep.
    */
-  optimizer?: { moments?: MomentDtype; seed?: number };
+  optimizer?: { moments?: MomentDtype; seed?: number; shard?: Shard };
 }
 
 /** A request as the native half reads it: every field there. */

@@ -19,13 +19,14 @@ export {
 } from './attention.ts';
 export { type BackendChoice, cudaLibrary, openBackend } from './backend-library.ts';
 export { readModelConfig } from './checkpoint.ts';
-export { Engine, type EngineStats, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';
+export { Engine, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';
+export type { EngineStats } from './engine-stats.ts';
 export type { CacheOnUpdate, DrawnToken, EngineOptions, GenerateRequest, GenerateResult } from './generation.ts';
 export * from './host.ts';
 export { adapterConfigJson, type LoraConfig, type LoraModule, loraModules, parseLora } from './lora.ts';
 export { type LinearMeasurement, measureFmaPeak, measureLinear } from './measure.ts';
 export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';
-export type { MomentDtype } from './optimizer-state.ts';
+export { type MomentDtype, type Shard, shardRange } from './optimizer-state.ts';
 export type { WeightDtype } from './tensor-layout.ts';
 export { longestSequence, scoringMemory, type TrainingMemory, type TrainingShape, trainingMemory } from './training-memory.ts';
 export { type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';

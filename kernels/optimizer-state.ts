@@ -1,6 +1,7 @@
 // The optimiser's state: where the moments lie in their block of memory, which is also the data of their safetensors file: m.<tensor> and
 // v.<tensor>, in float32, or as 8-bit codes (U8) with m_scale.<tensor> and v_scale.<tensor> beside them (one float32 a block of 256; the codes
 // are those of kernels/ops/moment-codes.h), and step (int64). The engine's native side moves the bytes; header and offsets are made here.
+import { open as openFile, rename, rm } from 'node:fs/promises';
 import { SinkflexError } from './errors.ts';
 import { encodeHeader, SafetensorsFile, type StoredTensor } from './safetensors.ts';
 import type { LayoutTensor, TensorLayout } from './tensor-layout.ts';
@@ -17,17 +18,44 @@ export interface MomentLayout {
   /** In the order of the block. */
   entries: StoredTensor[];
   bytes: number;
-  /** Offsets into the block, one a tensor of the layout; -1: the moments of the tensor are float32 and have no scales. */
+  /** Offsets into the block, one a tensor of the layout; -1 of scales: the moments are float32; -1 of m and v: they are of another shard. */
   m: Float64Array;
   v: Float64Array;
   mScale: Float64Array;
   vScale: Float64Array;
 }
 
-export function momentLayout(layout: TensorLayout, dtype: MomentDtype = 'float32'): MomentLayout {
+/** Of a group of trainers that share the moments (ZeRO-1): each keeps those of some tensors, neighbours in the layout. */
+export interface Shard {
+  rank: number;
+  members: number;
+}
+
+/** The tensors of a shard: cut where the parameters before are closest to its part of all. */
+export function shardTensors(layout: TensorLayout, { rank, members }: Shard): LayoutTensor[] {
+  const total = layout.tensors.reduce((n, t) => n + t.count, 0);
+  let before = 0;
+  return layout.tensors.filter(({ count }) => {
+    const owner = Math.min(members - 1, Math.floor(((before + count / 2) * members) / total));
+    before += count;
+    return owner === rank;
+  });
+}
+
+/** Where the tensors of a shard lie in an image, in bytes. */
+export function shardRange(layout: TensorLayout, shard: Shard): { from: number; to: number } {
+  const tensors = shardTensors(layout, shard);
+  const last = tensors.at(-1);
+  if (last === undefined) return { from: 0, to: 0 };
+  const to = last.offset + last.count * (last.dtype === 'BF16' ? 2 : 4);
+  return { from: layout.dataStart + tensors[0]!.offset, to: layout.dataStart + to };
+}
+
+export function momentLayout(layout: TensorLayout, dtype: MomentDtype = 'float32', shard?: Shard): MomentLayout {
   const quantized = (t: LayoutTensor): boolean => dtype === '8bit' && t.decay && t.count >= LEAST_QUANTIZED;
-  const plain = layout.tensors.filter((t) => !quantized(t));
-  const coded = layout.tensors.filter(quantized);
+  const kept = shard === undefined ? layout.tensors : shardTensors(layout, shard);
+  const plain = kept.filter((t) => !quantized(t));
+  const coded = kept.filter(quantized);
   const entries: StoredTensor[] = [];
   const at = new Map<string, number>();
   let bytes = 0;
@@ -60,8 +88,8 @@ export interface OptimizerPieces {
   step: number;
 }
 
-/** Checks a file against the layout; errors name the tensor. */
-export function readOptimizerPieces(path: string, moments: MomentLayout): OptimizerPieces {
+/** Checks a file against the layout; errors name the tensor. `kept`: the shard of it that is wanted. */
+export function readOptimizerPieces(path: string, moments: MomentLayout, kept = moments): OptimizerPieces {
   const file = new SafetensorsFile(path);
   try {
     const { tensors, dataStart } = file.header;
@@ -75,7 +103,7 @@ export function readOptimizerPieces(path: string, moments: MomentLayout): Optimi
       left.delete(name);
       return dataStart + t.begin;
     };
-    const from = Float64Array.from(moments.entries, (e) => take(e.name, e.dtype, e.shape));
+    const places = new Map(moments.entries.map((e) => [e.name, take(e.name, e.dtype, e.shape)]));
     take('step', 'I64', [1]);
     for (const name of left) {
       throw new SinkflexError('SINKFLEX_CHECKPOINT_TENSOR', `${path}: tensor ${name} is left over`, { details: { tensor: name } });
@@ -85,12 +113,41 @@ export function readOptimizerPieces(path: string, moments: MomentLayout): Optimi
       throw new SinkflexError('SINKFLEX_CHECKPOINT_CORRUPT', `${path}: a step count of ${step}`);
     }
     return {
-      from,
-      to: Float64Array.from(moments.entries, (e) => e.begin),
-      bytes: Float64Array.from(moments.entries, (e) => e.end - e.begin),
+      from: Float64Array.from(kept.entries, (e) => places.get(e.name)!),
+      to: Float64Array.from(kept.entries, (e) => e.begin),
+      bytes: Float64Array.from(kept.entries, (e) => e.end - e.begin),
       step: Number(step),
     };
   } finally {
     file.close();
   }
 }
+
+/** Joins the files of all shards into one as a single trainer writes it, whole or not there. */
+export async function joinOptimizerShards(parts: readonly string[], path: string, moments: MomentLayout): Promise<void> {
+  const open = parts.map((part) => new SafetensorsFile(part));
+  const temporary = `${path}.part-${process.pid}`;
+  const out = await openFile(temporary, 'w');
+  try {
+    await out.write(optimizerHeader(moments));
+    for (const name of [...moments.entries.map((e) => e.name), 'step']) {
+      const file = open.find((f) => f.header.tensors.has(name));
+      if (!file)
+        throw new SinkflexError('SINKFLEX_CHECKPOINT_TENSOR', `${parts.join(', ')}: tensor ${name} is missing`, {
+          details: { tensor: name },
+        });
+      const tensor = file.header.tensors.get(name)!;
+      const bytes = tensor.end - tensor.begin;
+      for (let at = 0; at < bytes; at += JOINED_AT_ONCE) await out.write(file.readBytes(tensor, at, Math.min(bytes - at, JOINED_AT_ONCE)));
+    }
+    await out.sync();
+    await rename(temporary, path);
+  } catch (e) {
+    await rm(temporary, { force: true });
+    throw e;
+  } finally {
+    await out.close();
+    for (const file of open) file.close();
+  }
+}
+const JOINED_AT_ONCE = 1 << 24;

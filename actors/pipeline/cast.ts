@@ -16,6 +16,7 @@ import type { ProgressListener } from './progress.ts';
 import type { Recorder } from './recorder.ts';
 import type { ActorRecord } from './run-folder.ts';
 import { environmentOptions, environmentTimeoutMs, recipeOf } from './settings.ts';
+import { TrainerGroup } from './trainer-group.ts';
 
 /** Deaths within a minute that an actor is restarted after. */
 const maxRestarts = 8;
@@ -30,7 +31,7 @@ export interface Cast {
   placement: Placement;
   environments: ActorHandle<typeof EnvironmentActor>[];
   rollouts: ActorHandle<typeof RolloutActor>[];
-  trainer: ActorHandle<typeof TrainerActor>;
+  trainer: TrainerGroup;
   hosts: Hosts;
   casting: Casting;
 }
@@ -50,7 +51,7 @@ export function spawnCast(c: Casting): Cast {
     placement: c.placement,
     environments,
     rollouts: spawnRollouts(c, environments),
-    trainer: spawnTrainer(c),
+    trainer: spawnTrainers(c),
     hosts: c.hosts,
     casting: c,
   };
@@ -127,15 +128,22 @@ export function spawnRollout(
   return handle;
 }
 
-export function spawnTrainer({ config, placement, store, hosts }: Omit<Casting, 'dialogue'>): Cast['trainer'] {
-  return spawn(TrainerActor, {
-    name: 'trainer',
-    threads: placement.trainerThreads,
-    args: [{ store, threads: placement.trainerThreads, recipe: recipeOf(config), fenced: true }],
-    imports: importsOf(config),
-    ...hosts.deal.home,
-    ...supervision(config),
-  });
+/** Name of the trainer of a rank: the first is the one that writes. */
+const trainerName = (rank: number): string => (rank === 0 ? 'trainer' : `trainer-${rank}`);
+
+export function spawnTrainers({ config, placement, store, hosts }: Omit<Casting, 'dialogue'>): TrainerGroup {
+  const { trainers: members, trainerThreads: threads } = placement;
+  const trainers = Array.from({ length: members }, (_, rank) =>
+    spawn(TrainerActor, {
+      name: trainerName(rank),
+      threads,
+      args: [{ store, threads, recipe: recipeOf(config), fenced: true, ...(members > 1 ? { shard: { rank, members } } : {}) }],
+      imports: importsOf(config),
+      ...hosts.deal.home,
+      ...supervision(config),
+    }),
+  );
+  return new TrainerGroup(trainers);
 }
 
 /** The reference needs its weights first, so it comes after the warm start. */
@@ -162,7 +170,7 @@ export function spawnReference(c: Omit<Casting, 'dialogue'>, folder: string): Ac
 
 /** All of them answer. */
 export async function castReady({ environments = [], rollouts = [], trainer }: Partial<Cast>): Promise<void> {
-  await Promise.all([...environments, ...rollouts, ...(trainer ? [trainer] : [])].map((h) => ready(h, { timeoutMs: 60_000 })));
+  await Promise.all([...environments, ...rollouts, ...(trainer?.members ?? [])].map((h) => ready(h, { timeoutMs: 60_000 })));
 }
 
 export const rolloutWorkers = ({ rollouts, hosts }: Pick<Cast, 'rollouts' | 'hosts'>): RolloutWorker[] =>
@@ -188,7 +196,7 @@ export function actorRecords(version: number | undefined): ActorRecord[] {
     incarnation: a.incarnation,
     state: a.state,
     restarts: a.restarts,
-    ...(version !== undefined && (a.name.startsWith('rollout-') || a.name === 'trainer') ? { version } : {}),
+    ...(version !== undefined && (a.name.startsWith('rollout-') || /^trainer(-\d+)?$/.test(a.name)) ? { version } : {}),
   }));
 }
 
@@ -236,7 +244,7 @@ export function planPlacement(config: TrainingConfig, over?: { home: string; nod
     { name: 'driver', kind: 'driver', isolation: 'this process', threads: 1, why: 'it holds the weights' },
     ...many(p.environmentActors, 'environment', 'EnvironmentActor', 1),
     ...many(p.rolloutActors, 'rollout', 'RolloutActor', p.rolloutThreads),
-    home('trainer', 'TrainerActor', p.trainerThreads),
+    ...Array.from({ length: p.trainers }, (_, rank) => home(trainerName(rank), 'TrainerActor', p.trainerThreads)),
     ...(p.referenceThreads === undefined ? [] : [home('reference', 'ReferenceActor', p.referenceThreads)]),
   ];
 }

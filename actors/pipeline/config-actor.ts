@@ -80,5 +80,11 @@ export const actorSettings = section({
     '',
     "weight of the router's load-balancing loss (experts x sum f P, as transformers has it) of each pass, passes weighted by their tokens, also in the warm start; needs a model with experts",
   ),
+  num_actors: key(
+    count(),
+    1,
+    'actors',
+    'data-parallel trainers: each passes its part of a step, gradients are added up over shared memory, the moments are divided (ZeRO-1); bits depend on their number, not on the run',
+  ),
   threads: key(count().nullable(), null, 'threads', 'engine threads of the trainer; null fits the machine'),
 });

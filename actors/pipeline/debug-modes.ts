@@ -19,7 +19,7 @@ import {
   spawnEnvironments,
   spawnReference,
   spawnRollouts,
-  spawnTrainer,
+  spawnTrainers,
   watchActors,
 } from './cast.ts';
 import type { TrainingConfig } from './config.ts';
@@ -168,15 +168,18 @@ async function replay(o: Half & { source: Source; files: Record<string, string> 
   const store = await source.folder.readTrajectories();
   if (store === undefined) throw new ActorsError('SINKFLEX_REPLAY', `${source.folder.path} has stored no rollouts`);
   session.atEnd(() => store.close());
-  const trainer = spawnTrainer(casting);
+  const trainer = spawnTrainers(casting);
   await castReady({ trainer });
   const { checkpoint } = source;
   if (checkpoint === undefined) await trainer.begin();
   const began = checkpoint === undefined ? 0 : (await trainer.rewind(checkpoint, 0)).step;
   const ledger = new Ledger();
   const flow = await Replay.open(store, { after: began, ledger });
-  const save = (step: number) =>
-    trainer.save(recorder.folder.checkpoint(step), { step, cursor: 0, ledger: ledger.check(), extra: { ...recorder.state() } }, o.files);
+  const save = async (step: number) => {
+    const dir = recorder.folder.checkpoint(step);
+    const shards = await trainer.saveShards(dir);
+    await trainer.save(dir, { step, cursor: 0, ledger: ledger.check(), extra: { ...recorder.state() } }, o.files, shards);
+  };
   const reference = await startReference(casting, recorder.folder, source, () => save(began));
   const steps = new PolicySteps({
     dataflow: flow,

@@ -52,11 +52,14 @@ export function runMemory(config: TrainingConfig, model: ModelConfig, cores = av
   const { rollout } = config;
   const tokens = rollout.kv_cache_tokens ?? placement.sequences * Math.ceil(rollout.max_model_len / PAGE) * PAGE;
   const perToken = model.num_hidden_layers * 2 * model.num_key_value_heads * model.head_dim * 4;
+  const { trainers } = placement;
+  // Trainers other than the first hear of new weights shard by shard: their own, and one of another.
+  const heard = trainers > 1 ? (2 * (trainers - 1) * slot) / trainers : 0;
   const parts = {
     weights: training.weights,
-    gradients: training.gradients,
+    gradients: trainers * training.gradients + heard,
     optimizer: training.optimizer,
-    activations: training.activations + training.workspace + training.logits,
+    activations: trainers * (training.activations + training.workspace + training.logits),
     reference,
     cache: placement.rolloutActors * tokens * perToken,
   };

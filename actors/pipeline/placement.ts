@@ -7,6 +7,8 @@ export interface Placement {
   /** Engine threads of one rollout actor. */
   rolloutThreads: number;
   environmentActors: number;
+  /** Data-parallel trainers, and the threads of each. */
+  trainers: number;
   trainerThreads: number;
   /** undefined: no reference actor, since the KL has no place in loss or reward. */
   referenceThreads: number | undefined;
@@ -24,7 +26,8 @@ export function place(c: TrainingConfig, cores: number): Placement {
     rolloutActors,
     rolloutThreads: c.rollout.threads ?? Math.max(1, Math.floor(cores / rolloutActors)),
     environmentActors: c.env.num_actors,
-    trainerThreads: c.actor.threads ?? Math.max(1, cores),
+    trainers: c.actor.num_actors,
+    trainerThreads: c.actor.threads ?? Math.max(1, Math.floor(cores / c.actor.num_actors)),
     referenceThreads: usesReference(c) ? (c.reference.threads ?? 1) : undefined,
     sequences: c.rollout.max_num_seqs,
   };

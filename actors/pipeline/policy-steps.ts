@@ -6,7 +6,7 @@ import { isSinkflexError } from '../../kernels/index.ts';
 import type { ActorHandle, ObjectRef } from '../../runtime/index.ts';
 import type { ReferenceActor } from '../reference/index.ts';
 import type { TaskSource } from '../tasks/index.ts';
-import { learningRate, type Metrics, type Schedule, type TrainerActor } from '../trainer/index.ts';
+import { learningRate, type Metrics, type Schedule } from '../trainer/index.ts';
 import {
   type Batch,
   compareTrajectories,
@@ -19,6 +19,7 @@ import {
 import type { Dataflow } from './dataflow.ts';
 import { isFinal } from './pool.ts';
 import { batchMetrics, ledgerMetrics, type Proxies, proxyMetrics } from './step-metrics.ts';
+import type { TrainerGroup } from './trainer-group.ts';
 
 /** Where batches come from: the dataflow, or stored rollouts. */
 export type BatchSource = Pick<Dataflow, 'nextBatch' | 'pump'>;
@@ -28,7 +29,7 @@ export interface PolicyStepsOptions {
   queue: Pick<TrajectoryQueue, 'trained'>;
   ledger: Ledger;
   tasks: Pick<TaskSource, 'learn' | 'metrics'>;
-  trainer: ActorHandle<typeof TrainerActor>;
+  trainer: Pick<TrainerGroup, 'update'>;
   reference: ActorHandle<typeof ReferenceActor> | undefined;
   schedule: Schedule;
   proxies: Proxies;
@@ -92,7 +93,7 @@ export class PolicySteps {
     let scores = p.scores;
     for (let attempt = 0; ; attempt++) {
       try {
-        const result = await (scores ? trainer.update(p.packed, { lr }, scores) : trainer.update(p.packed, { lr }));
+        const result = await trainer.update(p.packed, { lr }, scores);
         scores?.release();
         queue.trained(p.batch, result.lineage);
         tasks.learn(p.batch.results);
@@ -139,7 +140,10 @@ function isReferenceLoss(e: unknown): boolean {
 /** The trainer's process is gone, or its successor answered in its place; the last checkpoint is where the run goes on. */
 export function isTrainerLoss(e: unknown): boolean {
   if (isFinal(e)) return false;
-  return isSinkflexError(e) && (e.code === 'SINKFLEX_TRAINER_LOST' || (e.code === 'SINKFLEX_ACTOR_DIED' && e.details?.actor === 'trainer'));
+  if (!isSinkflexError(e)) return false;
+  // Of several trainers the others are told by their collective.
+  if (e.code === 'SINKFLEX_TRAINER_LOST' || e.code === 'SINKFLEX_COLLECTIVE_BROKEN') return true;
+  return e.code === 'SINKFLEX_ACTOR_DIED' && /^trainer(-\d+)?$/.test(String(e.details?.actor));
 }
 
 /** What happens between the steps: checkpoints, validations, the record. Returns false to end the loop. */

@@ -308,7 +308,8 @@ export class Run {
     };
     const state = { step: this.#step, cursor: this.#cursor, ledger: this.#ledger.check(), extra: { ...extra } };
     await recorder.flush();
-    await this.#checkpoints.begin(this.#step, (dir) => cast.trainer.save(dir, state, tokenizerFiles));
+    const shards = await cast.trainer.saveShards(recorder.folder.checkpoint(this.#step));
+    await this.#checkpoints.begin(this.#step, (dir) => cast.trainer.save(dir, state, tokenizerFiles, shards));
   }
 
   /** The trainer's process died: its successor takes the newest whole checkpoint as a new lineage, and what came after it did not happen. */

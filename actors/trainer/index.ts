@@ -24,5 +24,6 @@ export { aggregationOf, objectiveOptions, type Recipe, refuseRouterLoss } from '
 export { learningRate, type Schedule } from './schedule.ts';
 export { maskTruncated, overlongPenalty, type ShapingOptions, shapeRewards } from './shaping.ts';
 export { crossEntropy, type DemonstrationBatch, DemonstrationOrder, type MaskedSequence, packDemonstrations } from './supervised.ts';
-export { type SftOptions, Trainer, TrainerActor, type TrainerOptions, type UpdateResult } from './trainer.ts';
+export { Trainer, TrainerActor } from './trainer.ts';
+export type { SftOptions, TrainerOptions, UpdateResult } from './trainer-types.ts';
 export { type Metrics, spread } from './update-metrics.ts';

@@ -38,6 +38,8 @@ export interface ObjectiveInput {
 }
 
 /** Sums over the micro-batches of one optimiser step. */
+type SumName = { [K in keyof ObjectiveSums]: ObjectiveSums[K] extends number ? K : never }[keyof ObjectiveSums];
+
 export class ObjectiveSums {
   /** Parts of the loss, aggregated. */
   policyLoss = 0;
@@ -56,12 +58,22 @@ export class ObjectiveSums {
   weightMax = 0;
 
   add(other: ObjectiveSums): void {
-    for (const k of Object.keys(this) as (keyof ObjectiveSums)[]) {
-      if (k === 'add') continue;
-      this[k] = k === 'weightMax' ? Math.max(this[k], other[k]) : this[k] + other[k];
-    }
+    for (const k of sumNames) this[k] = k === 'weightMax' ? Math.max(this[k], other[k]) : this[k] + other[k];
+  }
+
+  /** As plain numbers, and back. */
+  values(): Float64Array {
+    return Float64Array.from(sumNames, (k) => this[k]);
+  }
+
+  static of(values: ArrayLike<number>): ObjectiveSums {
+    const sums = new ObjectiveSums();
+    for (const [i, k] of sumNames.entries()) sums[k] = values[i]!;
+    return sums;
   }
 }
+
+const sumNames = Object.keys(new ObjectiveSums()) as SumName[];
 
 export interface ObjectiveGradients {
   /** [n] dL/dl */

@@ -2,6 +2,7 @@
  * What the trainer does to the rewards of a batch before advantages are taken: a penalty for sequences near the length limit, and the KL
  * to the reference counted as a cost. Both leave the environment's score as it was; `critic/score` shows that, `critic/rewards` this.
  */
+import { ActorsError } from '../errors.ts';
 import type { PackedTrajectories } from '../trajectory/index.ts';
 import { type KlEstimator, klValue } from './kl.ts';
 
@@ -74,4 +75,14 @@ export function maskTruncated(p: PackedTrajectories): PackedTrajectories {
     if (cut === 1) mask.fill(0, p.cuSeqlens[i]!, p.cuSeqlens[i + 1]!);
   });
   return { ...p, mask };
+}
+
+/** NaN and infinite rewards never come so far: the queue leaves them out. */
+export function refuseInvalidRewards({ rewards, tasks, samples }: Pick<PackedTrajectories, 'rewards' | 'tasks' | 'samples'>): void {
+  const i = rewards.findIndex((r) => !Number.isFinite(r));
+  if (i < 0) return;
+  throw new ActorsError(
+    'SINKFLEX_REWARD_INVALID',
+    `task ${tasks[i]} sample ${samples[i]} has reward ${rewards[i]}: it must be excluded before training.`,
+  );
 }

@@ -4,7 +4,7 @@
  */
 import type { Engine } from '../../kernels/index.ts';
 import { CounterRandom } from '../environment/index.ts';
-import { microBatches, sliceBatch, tokenSpan } from '../trajectory/index.ts';
+import { microBatches, type SequenceRange, sliceBatch, tokenSpan } from '../trajectory/index.ts';
 
 /** Ids, and 1 on those that are to be learnt. */
 export interface MaskedSequence {
@@ -73,13 +73,15 @@ export async function crossEntropy(
     checkpointing?: boolean;
     /** Weight of the router's load-balancing loss of each pass; passes count by their tokens. */
     routerAuxLossCoefficient?: number;
+    /** Sequences that are passed here; others are passed by other trainers, and this one's loss and gradients are a part of the sum. */
+    within?: SequenceRange;
     learn: boolean;
   },
 ): Promise<{ loss: number; tokens: number; entropy: number; routerAuxLoss: number }> {
   let tokens = 0;
   for (const m of batch.mask) tokens += m;
   let [sum, entropySum, routerAuxLoss] = [0, 0, 0];
-  for (const range of microBatches(batch.cuSeqlens, o.microBatchTokens, undefined, o.microBatchSequences ?? undefined)) {
+  for (const range of microBatches(batch.cuSeqlens, o.microBatchTokens, o.within, o.microBatchSequences ?? undefined)) {
     const { start, end } = tokenSpan(batch.cuSeqlens, range);
     const mask = batch.mask.subarray(start, end);
     const {

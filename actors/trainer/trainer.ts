@@ -2,9 +2,10 @@
  * The trainer: one engine with its optimiser. `sft` takes a supervised step, `update` an update of the policy from packed trajectories;
  * each optimiser step publishes the next version in the weight store. It sees token ids, masks, log-probabilities and rewards, never text.
  */
-import { join } from 'node:path';
-import { Engine, type StoreAddress, WeightStore } from '../../kernels/index.ts';
-import { defineActor } from '../../runtime/index.ts';
+import { rmSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { Engine, type OptimizerStep, type Shard, WeightStore } from '../../kernels/index.ts';
+import { type CollectiveGroup, defineActor } from '../../runtime/index.ts';
 import { ActorsError } from '../errors.ts';
 import {
   microBatches,
@@ -20,35 +21,12 @@ import { advantageEstimator, groupStatistics } from './advantages.ts';
 import { responseTokenCounts, sequenceCoefficients } from './aggregation.ts';
 import { type CheckpointState, modelFolder, readCheckpoint, writeCheckpoint } from './checkpoint.ts';
 import { type ObjectiveOptions, ObjectiveSums, objective } from './objective.ts';
+import { Peers } from './peers.ts';
 import { aggregationOf, objectiveOptions, type Recipe, refuseRouterLoss } from './recipe.ts';
-import { maskTruncated, shapeRewards } from './shaping.ts';
+import { maskTruncated, refuseInvalidRewards, shapeRewards } from './shaping.ts';
 import { crossEntropy, type DemonstrationBatch } from './supervised.ts';
+import type { SftOptions, TrainerOptions, UpdateResult } from './trainer-types.ts';
 import { type Metrics, mismatchMetrics, objectiveMetrics, spread, stalenessMetrics } from './update-metrics.ts';
-
-export interface TrainerOptions {
-  store: StoreAddress;
-  threads: number;
-  recipe: Recipe;
-  /**
-   * Refuse to learn until `begin` or `restore` was called. A restarted trainer has lost its moments, and a call made while it was away
-   * must not be answered as if nothing had happened.
-   */
-  fenced?: boolean;
-}
-
-export interface SftOptions {
-  lr: number;
-  weightDecay: number;
-  gradClip: number;
-}
-
-export interface UpdateResult {
-  metrics: Metrics;
-  /** [s] of the packed sequences. */
-  advantages: Float64Array;
-  lineage: number;
-  version: number;
-}
 
 export class Trainer {
   readonly #store: WeightStore;
@@ -56,6 +34,8 @@ export class Trainer {
   #engine: Engine;
   readonly #recipe: Recipe;
   readonly #objective: ObjectiveOptions;
+  readonly #shard: Shard | undefined;
+  #peers: Peers | undefined;
   #lineage: number;
   #version: number;
   #fenced: boolean;
@@ -64,6 +44,7 @@ export class Trainer {
     this.#recipe = o.recipe;
     this.#fenced = o.fenced ?? false;
     this.#objective = objectiveOptions(o.recipe);
+    this.#shard = o.shard;
     this.#store = WeightStore.open(o.store);
     refuseRouterLoss(o.recipe.routerAuxLossCoefficient ?? 0, this.#store.config, 'actor.router_aux_loss_coef');
     this.#threads = o.threads;
@@ -76,31 +57,35 @@ export class Trainer {
   /** One supervised step: cross-entropy, mean over the masked tokens. */
   async sft(batch: DemonstrationBatch, o: SftOptions): Promise<{ loss: number; gradNorm: number; tokens: number; version: number }> {
     this.#checkFence();
+    return this.#together(() => this.#sft(batch, o));
+  }
+
+  async #sft(batch: DemonstrationBatch, o: SftOptions): Promise<{ loss: number; gradNorm: number; tokens: number; version: number }> {
     this.#engine.zeroGradients();
-    const { loss, tokens } = await crossEntropy(this.#engine, batch, {
+    const { loss: own, tokens } = await crossEntropy(this.#engine, batch, {
+      within: this.#part(batch.cuSeqlens),
       microBatchTokens: this.#recipe.microBatchTokens,
       microBatchSequences: this.#recipe.microBatchSequences ?? null,
       checkpointing: this.#recipe.gradientCheckpointing ?? false,
       routerAuxLossCoefficient: this.#recipe.routerAuxLossCoefficient ?? 0,
       learn: true,
     });
+    const [loss] = this.#peers ? await this.#peers.addNumbers([own]) : [own];
     const gradNorm = await this.#step(o.lr, { ...this.#recipe.optimizer, weightDecay: o.weightDecay, gradClip: o.gradClip });
-    return { loss, gradNorm, tokens, version: this.#version };
+    return { loss: loss!, gradNorm, tokens, version: this.#version };
   }
 
   /** One update from a batch: `epochs` passes of mini-batches. `reference`: log pi_ref of every token, where the KL has a weight. */
   async update(given: PackedTrajectories, o: { lr: number }, reference?: Float32Array): Promise<UpdateResult> {
     this.#checkFence();
+    return this.#together(() => this.#update(given, o, reference));
+  }
+
+  async #update(given: PackedTrajectories, o: { lr: number }, reference?: Float32Array): Promise<UpdateResult> {
     const r = this.#recipe;
     const started = performance.now();
     const batch = r.shaping.maskTruncated ? maskTruncated(given) : given;
-    for (let i = 0; i < batch.rewards.length; i++) {
-      if (Number.isFinite(batch.rewards[i]!)) continue;
-      throw new ActorsError(
-        'SINKFLEX_REWARD_INVALID',
-        `task ${batch.tasks[i]} sample ${batch.samples[i]} has reward ${batch.rewards[i]}: it must be excluded before training.`,
-      );
-    }
+    refuseInvalidRewards(batch);
     const klWeight = Math.max(r.kl.coefficient, r.shaping.kl?.coefficient ?? 0);
     // A batch of which the filter left nothing has nothing to be scored either.
     if (klWeight > 0 && !reference && batch.ids.length > 0) {
@@ -139,14 +124,15 @@ export class Trainer {
     const onPolicy = steps.length === 1 && !r.oldIsBehaviour;
     const old = r.oldIsBehaviour ? p.behaviour : onPolicy ? new Float32Array(p.ids.length) : (scored ?? (await this.#score(p)));
     const recomputed = performance.now();
-    const sums = new ObjectiveSums();
+    let sums = new ObjectiveSums();
     let [gradNorm, auxLoss] = [0, 0];
     for (const step of steps) {
       const coefficients = sequenceCoefficients(aggregationOf(r), counts, batch.groupOf, step, r.loss.horizon);
       const within = { from: lowerBound(kept, step.from), to: lowerBound(kept, step.to) };
       const stepTokens = p.cuSeqlens[within.to]! - p.cuSeqlens[within.from]!;
       this.#engine.zeroGradients();
-      for (const range of microBatches(p.cuSeqlens, r.microBatchTokens, within, r.microBatchSequences ?? undefined)) {
+      const own = this.#part(p.cuSeqlens, within);
+      for (const range of microBatches(p.cuSeqlens, r.microBatchTokens, own, r.microBatchSequences ?? undefined)) {
         const { start, end } = tokenSpan(p.cuSeqlens, range);
         const micro = sliceBatch(p.ids, p.cuSeqlens, range);
         const mask = p.mask.subarray(start, end);
@@ -184,6 +170,12 @@ export class Trainer {
       }
       gradNorm += await this.#step(o.lr, r.optimizer);
     }
+    if (this.#peers) {
+      sums = await this.#peers.addSums(sums);
+      [auxLoss] = (await this.#peers.addNumbers([auxLoss])) as [number];
+      // Each has those of its own part, and 0 elsewhere.
+      if (onPolicy) await this.#peers.addUp(old);
+    }
     const routed = this.#store.config.num_local_experts > 0 ? { 'actor/router_aux_loss': auxLoss / steps.length } : {};
     Object.assign(metrics, objectiveMetrics(sums, steps.length, r), mismatchMetrics(p, old), routed, {
       'actor/grad_norm': gradNorm / steps.length,
@@ -197,29 +189,51 @@ export class Trainer {
 
   /**
    * Writes a checkpoint folder of the weights and moments as they are when it is called, whole or not at all; updates may go on meanwhile.
-   * `files` go beside the model.
+   * `files` go beside the model. `shards`: what `saveShard` of all trainers wrote, where there are several; they are taken away.
    */
   async save(
     dir: string,
     state: Omit<CheckpointState, 'format' | 'lineage' | 'version'>,
     files: Record<string, string> = {},
+    shards: readonly string[] = [],
   ): Promise<CheckpointState> {
     this.#checkFence();
     const full: CheckpointState = { format: 1, lineage: this.#lineage, version: this.#version, ...state };
     await writeCheckpoint(dir, full, files, async (temporary) => {
       // Both begin in this turn: the engine works in the order of its calls, and the slot is pinned.
       await Promise.all([
-        this.#engine.saveOptimizer(join(temporary, 'optimizer.safetensors')),
+        this.#saveOptimizer(join(temporary, 'optimizer.safetensors'), shards),
         this.#store.saveFolderAsync(modelFolder(temporary)),
       ]);
     });
     return full;
   }
 
+  async #saveOptimizer(path: string, shards: readonly string[]): Promise<void> {
+    if (shards.length === 0) return this.#engine.saveOptimizer(path);
+    await this.#engine.joinOptimizer(shards, path);
+    for (const shard of shards) rmSync(shard, { force: true });
+  }
+
+  /** Writes this trainer's moments beside the place of a checkpoint, and answers where. */
+  async saveShard(checkpoint: string): Promise<string> {
+    this.#checkFence();
+    const path = join(dirname(checkpoint), `.${basename(checkpoint)}.shard-${this.#shard?.rank ?? 0}.tmp-${process.pid}`);
+    await this.#engine.saveOptimizer(path);
+    return path;
+  }
+
+  /** Meets the other trainers of the run. A member of an earlier group leaves it. */
+  async join(group: CollectiveGroup): Promise<void> {
+    this.#peers?.leave();
+    this.#peers = undefined;
+    if (this.#shard) this.#peers = await Peers.join(group, this.#shard);
+  }
+
   /** Goes back to a checkpoint: its weights are published as `lineage`, and what other lineages had under way is void. */
   async rewind(dir: string, lineage: number): Promise<CheckpointState> {
     const state = readCheckpoint(dir);
-    this.#store.loadFolder(modelFolder(dir), { lineage, version: state.version });
+    if (this.#publishes) this.#store.loadFolder(modelFolder(dir), { lineage, version: state.version });
     await this.#engine.loadOptimizer(join(dir, 'optimizer.safetensors'));
     this.#engine.zeroGradients();
     this.#lineage = lineage;
@@ -266,19 +280,40 @@ export class Trainer {
     this.#engine = this.#newEngine();
   }
 
+  /** One of several trainers writes the weights. */
+  get #publishes(): boolean {
+    return (this.#shard?.rank ?? 0) === 0;
+  }
+
+  /** The sequences of a range that this trainer passes: all, or its part. */
+  #part(cuSeqlens: Int32Array, within: SequenceRange = { from: 0, to: cuSeqlens.length - 1 }): SequenceRange {
+    return this.#peers?.part(cuSeqlens, within) ?? within;
+  }
+
+  /** What fails here ends what the others do with it, too. */
+  async #together<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#shard && !this.#peers) throw new ActorsError('SINKFLEX_TRAINER_LOST', 'this trainer is one of several: join comes first.');
+    try {
+      return await work();
+    } catch (e) {
+      this.#peers?.leave();
+      throw e;
+    }
+  }
+
   #newEngine(): Engine {
     // The trainer generates nothing: the smallest cache.
     const { moments = 'float32', seed = 0 } = this.#recipe.optimizer;
     return new Engine({
       ...{ store: this.#store, threads: this.#threads, maxSequences: 1, maxSequenceTokens: 64 },
-      optimizer: { moments, seed },
+      optimizer: { moments, seed, ...(this.#shard ? { shard: this.#shard } : {}) },
     });
   }
 
   /** log pi of the weights as they are now, for every produced token. */
   async #score(p: PackedTrajectories): Promise<Float32Array> {
     const scores = new Float32Array(p.ids.length);
-    for (const range of microBatches(p.cuSeqlens, this.#recipe.microBatchTokens)) {
+    for (const range of microBatches(p.cuSeqlens, this.#recipe.microBatchTokens, this.#part(p.cuSeqlens))) {
       const { start, end } = tokenSpan(p.cuSeqlens, range);
       const { logprobs } = await this.#engine.forward(sliceBatch(p.ids, p.cuSeqlens, range), {
         temperature: this.#recipe.temperature,
@@ -287,6 +322,7 @@ export class Trainer {
       });
       scores.set(logprobs, start);
     }
+    await this.#peers?.addUp(scores);
     return scores;
   }
 
@@ -298,7 +334,7 @@ export class Trainer {
 
   async #step(lr: number, o: Recipe['optimizer']): Promise<number> {
     const version = this.#version + 1;
-    const { gradNorm } = await this.#engine.optimizerStep({
+    const step: OptimizerStep = {
       lr,
       beta1: o.betas[0],
       beta2: o.betas[1],
@@ -307,7 +343,8 @@ export class Trainer {
       maxGradNorm: o.gradClip,
       lineage: this.#lineage,
       version,
-    });
+    };
+    const { gradNorm } = await (this.#peers ? this.#peers.step(this.#engine, this.#store, step) : this.#engine.optimizerStep(step));
     this.#version = version;
     return gradNorm;
   }

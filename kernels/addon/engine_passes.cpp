@@ -166,7 +166,9 @@ Napi::Value EngineWrap::Gradients(const Napi::CallbackInfo& info) {
   });
 }
 
-// optimizerStep({lr, beta1, beta2, eps, weightDecay, maxGradNorm (0: none), lineage, version}) -> {gradNorm}
+// optimizerStep({lr, beta1, beta2, eps, weightDecay, maxGradNorm (0: none), lineage, version}, out: Uint8Array |
+// undefined)
+// -> {gradNorm}; with `out` the step of a shard
 Napi::Value EngineWrap::OptimizerStep(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guard(env, [&]() -> Napi::Value {
@@ -190,13 +192,17 @@ Napi::Value EngineWrap::OptimizerStep(const Napi::CallbackInfo& info) {
     Trainer* trainer = &NeedTrainer();
     auto norm = std::make_shared<double>(0);
     const std::atomic<bool>* stop = NeedTasks().stopping();
+    const auto build = [=](Napi::Env e, Napi::Object) -> Napi::Value {
+      Napi::Object r = Napi::Object::New(e);
+      r.Set("gradNorm", Napi::Number::New(e, *norm));
+      return r;
+    };
+    if (info[1].IsUndefined()) return Post(env, [=] { *norm = trainer->step(s, stop); }, build);
+    const auto out = bytes_of(info[1], "out");
+    uint8_t* const to = const_cast<uint8_t*>(out.data);  // valid while the array is kept
+    const int64_t bytes = static_cast<int64_t>(out.size);
     return Post(
-        env, [=] { *norm = trainer->step(s, stop); },
-        [=](Napi::Env e, Napi::Object) -> Napi::Value {
-          Napi::Object r = Napi::Object::New(e);
-          r.Set("gradNorm", Napi::Number::New(e, *norm));
-          return r;
-        });
+        env, [=] { *norm = trainer->step_shard(s, to, bytes); }, build, Napi::Persistent(info[1].As<Napi::Object>()));
   });
 }
 

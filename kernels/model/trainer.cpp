@@ -129,8 +129,8 @@ void Trainer::ensure_moments() {
   check(backend_, backend_->synchronize(stream_), "synchronize");
 }
 
-double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
-  Stopwatch watch(&counters.optimizer_ns);
+// The norm before clipping, and AdamW's options for this step.
+double Trainer::prepare_step(const StepOptions& o, sfx_adamw_options* options) {
   if (!reader_) reader_.emplace(segment_);
   ensure_gradients();
   ensure_moments();
@@ -161,30 +161,72 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
       o.max_grad_norm > 0 && norm > o.max_grad_norm ? static_cast<float>(o.max_grad_norm / (norm + 1e-6)) : 1.0f;
   a.bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step_ + 1)));
   a.bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step_ + 1)));
+  *options = a;
+  return norm;
+}
 
-  const int64_t start = parameters_->data_start();
+// The current slot, pinned. Refused before the moments change, so that a caller may correct the version and step again.
+const uint8_t* Trainer::pin_before(const StepOptions& o) {
   Version from;
-  const uint8_t* old_slot = reader_->pin(&from);
-  // Refused before the moments change, so that a caller may correct the version and step again.
-  if (std::pair(o.lineage, o.version) <= std::pair(from.lineage, from.version)) {
-    reader_->release();
-    throw Error("SINKFLEX_STORE_ORDER", "version " + std::to_string(o.lineage) + "." + std::to_string(o.version) +
-                                            " is not greater than the current " + std::to_string(from.lineage) + "." +
-                                            std::to_string(from.version));
+  const uint8_t* slot = reader_->pin(&from);
+  if (std::pair(o.lineage, o.version) > std::pair(from.lineage, from.version)) return slot;
+  reader_->release();
+  throw Error("SINKFLEX_STORE_ORDER", "version " + std::to_string(o.lineage) + "." + std::to_string(o.version) +
+                                          " is not greater than the current " + std::to_string(from.lineage) + "." +
+                                          std::to_string(from.version));
+}
+
+// `from`, `to`: where the first tensor of the layout would be.
+void Trainer::update_kept(const StepOptions& o, sfx_adamw_options options, const uint8_t* from, uint8_t* to) {
+  for (size_t i = 0; i < moments_.tensors.size(); ++i) {
+    if (!moments_.tensors[i].kept()) continue;
+    const TensorSpec& t = parameters_->tensors()[i];
+    options.weight_decay = t.decay ? static_cast<float>(o.weight_decay) : 0.0f;
+    update(t, moments_.tensors[i], options, from + t.offset, to + t.offset);
   }
+  check(backend_, backend_->synchronize(stream_), "synchronize");
+  ++step_;
+}
+
+double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
+  Stopwatch watch(&counters.optimizer_ns);
+  for (const MomentSpec& at : moments_.tensors)
+    if (!at.kept()) throw Error("SINKFLEX_BAD_ARGUMENT", "an engine with a shard of the moments steps by shardStep");
+  sfx_adamw_options a;
+  const double norm = prepare_step(o, &a);
+  const int64_t start = parameters_->data_start();
+  const uint8_t* old_slot = pin_before(o);
   WaitOptions wait;
   wait.stop = stop;
   VersionedSegment::Writing writing = segment_->begin_write(wait);
   uint8_t* new_slot = writing.data();
   std::memcpy(new_slot, old_slot, static_cast<size_t>(start));  // the safetensors header
-  for (size_t i = 0; i < moments_.tensors.size(); ++i) {
-    const TensorSpec& t = parameters_->tensors()[i];
-    a.weight_decay = t.decay ? static_cast<float>(o.weight_decay) : 0.0f;
-    update(t, moments_.tensors[i], a, old_slot + start + t.offset, new_slot + start + t.offset);
-  }
-  check(backend_, backend_->synchronize(stream_), "synchronize");
-  ++step_;
+  update_kept(o, a, old_slot + start, new_slot + start);
   writing.publish(o.lineage, o.version);
+  reader_->release();
+  zero_gradients();
+  count_memory();
+  ++counters.optimizer_steps;
+  return norm;
+}
+
+double Trainer::step_shard(const StepOptions& o, uint8_t* out, int64_t bytes) {
+  Stopwatch watch(&counters.optimizer_ns);
+  int64_t first = -1, end = 0;
+  for (size_t i = 0; i < moments_.tensors.size(); ++i) {
+    if (!moments_.tensors[i].kept()) continue;
+    const TensorSpec& t = parameters_->tensors()[i];
+    if (first < 0) first = t.offset;
+    end = t.offset + t.count() * (t.bf16 ? 2 : 4);
+  }
+  if (first < 0) first = 0;  // a group of more trainers than tensors
+  if (bytes != end - first)
+    throw Error("SINKFLEX_BAD_ARGUMENT",
+                "the shard has " + std::to_string(end - first) + " bytes, out has " + std::to_string(bytes));
+  sfx_adamw_options a;
+  const double norm = prepare_step(o, &a);
+  const uint8_t* old_slot = pin_before(o);
+  update_kept(o, a, old_slot + parameters_->data_start(), out - first);
   reader_->release();
   zero_gradients();
   count_memory();

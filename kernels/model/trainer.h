@@ -24,6 +24,7 @@ struct StepOptions {
 struct MomentSpec {
   int64_t m = 0, v = 0, m_scale = -1, v_scale = -1;
   bool quantized() const { return m_scale >= 0; }
+  bool kept() const { return m >= 0; }  // not: another trainer of a data-parallel group has them
 };
 struct Moments {
   std::vector<MomentSpec> tensors;  // one a tensor of the parameters
@@ -57,6 +58,9 @@ class Trainer {
   // Clips by the global norm, applies AdamW from the newest version into a fresh slot and publishes it, then clears the
   // gradients. Returns the norm before clipping. SINKFLEX_ENGINE_NOT_FINITE leaves weights and moments untouched.
   double step(const StepOptions& options, const std::atomic<bool>* stop);
+  // The same for the tensors whose moments are kept, neighbours in the layout, after the gradients of all trainers were
+  // added up: their new bytes go to `out`, as long as from the first to the end of the last. Publishes nothing.
+  double step_shard(const StepOptions& options, uint8_t* out, int64_t bytes);
 
   // The accumulated gradients at the offsets of Parameters, with the two parts of a tied head added up. Whoever holds
   // them may read and change them between passes; they outlive the trainer.
@@ -69,6 +73,9 @@ class Trainer {
   TrainingCounters counters;
 
  private:
+  double prepare_step(const StepOptions& o, sfx_adamw_options* options);
+  const uint8_t* pin_before(const StepOptions& o);
+  void update_kept(const StepOptions& o, sfx_adamw_options options, const uint8_t* from, uint8_t* to);
   void update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_options& options, const uint8_t* from,
               uint8_t* to);
   void count_memory();
