@@ -2,8 +2,7 @@
 
 export function environmentSource(name: string): string {
   return `// ${name}: an environment of one's own. Importing it registers it.
-import { CounterRandom, defineTool, malformedMessage, refuse, register, toolMessage, toolSet } from 'sinkflex/actors';
-import { z } from 'zod';
+import { CounterRandom, defineTool, malformedMessage, refuse, register, toolMessage, toolSet, z } from 'sinkflex/actors';
 
 const goods = ['lamp', 'chair', 'desk', 'shelf'];
 

@@ -1,4 +1,4 @@
-// The presets that start from a model's folder, each for a step with a tiny random checkpoint whose tokenizer has a real one's shape.
+// The presets that start from a model's folder, each for three steps with a tiny random checkpoint whose tokenizer has a real one's shape.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
@@ -40,7 +40,7 @@ t.test('the presets for model folders run', needsData(), async (t) => {
     'actor.entropy_coeff': 0.01,
     'algorithm.filter_groups.enable': false,
     'env.max_turns': 2,
-    trainer: { total_training_steps: 1, test_freq: 0, save_freq: 0, val_before_train: false },
+    trainer: { total_training_steps: 3, test_freq: 0, save_freq: 0, val_before_train: false },
   };
   for (const [preset, options] of [
     ['tau2-retail', { 'env.options.data': dataFolder }],
@@ -50,7 +50,7 @@ t.test('the presets for model folders run', needsData(), async (t) => {
     const values = { source: 'test', values: { ...small, ...options, output: join(root, preset) } };
     const { config } = await compose({ preset, values });
     const result = await train(config, { preset });
-    t.equal(result.steps, 1, preset);
+    t.equal(result.steps, 3, preset);
     const files = readdirSync(join(result.folder, 'checkpoints/step-0000000001/model'));
     t.ok(files.includes(preset.endsWith('oss') ? 'adapter_model.safetensors' : 'model.safetensors'), preset);
     const { ids } = await firstEpisode(result.folder);

@@ -1,8 +1,9 @@
 /** `sinkflex env`: what `new` writes works and conforms, `check` tells what a bad one does not keep; `data tau2` checks what it fetches. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import t from 'tap';
 import { main } from '../../scripts/main.ts';
@@ -24,6 +25,17 @@ t.test('a new environment passes its test and the check', async (t) => {
   t.equal(checked.stdout, 'shop: ok\n');
   t.equal(sinkflex('env', 'new', 'shop', '--to', folder).status, 2, 'nothing is overwritten');
   t.equal(sinkflex('env', 'new', 'A shop').status, 2);
+});
+
+t.test('a new environment needs no package but this one', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'sinkflex-new-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  mkdirSync(join(folder, 'node_modules'));
+  symlinkSync(resolve('.'), join(folder, 'node_modules/sinkflex'));
+  t.equal(sinkflex('env', 'new', 'shop', '--to', folder).status, 0);
+  const own = spawnSync(process.execPath, ['--test', join(folder, 'shop.test.js')], { encoding: 'utf8', timeout: 60_000 });
+  t.equal(own.status, 0, own.stdout);
+  t.equal(sinkflex('env', 'check', join(folder, 'shop.js')).stdout, 'shop: ok\n');
 });
 
 t.test('the check finds what an environment does not keep', async (t) => {

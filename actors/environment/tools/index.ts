@@ -1,4 +1,7 @@
 /** Tools: declared once with a zod schema, called by name, documented from the same declaration. */
+
+// The library that parameters are declared with: an environment of one's own needs no package but this one.
+export { z } from 'zod';
 export {
   type DefinedTool,
   defineTool,
