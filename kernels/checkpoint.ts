@@ -59,10 +59,13 @@ type Source = { file: SafetensorsFile; stored: StoredTensor; scales?: { file: Sa
 /** Buffers that old checkpoints carry and no model reads: they are computed from the configuration. */
 const ignored = /\.rotary_emb\.inv_freq$/;
 
+const SLICE_VALUES = 2 ** 20;
+
 /** The weight files of a folder, checked against the tensors of a model. */
 export class Checkpoint {
   readonly #files: SafetensorsFile[];
   readonly #sources: Map<LayoutTensor, Source>;
+  #held: { tensor: LayoutTensor; expert: number; data: [blocks: Uint8Array, scales: Uint8Array] } | undefined;
 
   private constructor(files: SafetensorsFile[], sources: Map<LayoutTensor, Source>) {
     this.#files = files;
@@ -80,24 +83,45 @@ export class Checkpoint {
     }
   }
 
-  /** Copies a tensor of the model into `to`, widened to float32. */
-  read(tensor: LayoutTensor, to: Float32Array): void {
+  /** What of a tensor to read at once: pieces of some milliseconds. */
+  *slices(tensor: LayoutTensor): Generator<[from: number, to: number]> {
+    const mxfp4 = this.#sources.get(tensor)!.scales !== undefined;
+    const [, into, out] = tensor.shape as [number, number, number];
+    const whole = mxfp4 ? into * out : tensor.count;
+    const unit = mxfp4 ? BLOCK_VALUES * out : 1;
+    const step = Math.max(1, Math.floor(SLICE_VALUES / unit)) * unit;
+    for (let start = 0; start < tensor.count; start += whole)
+      for (let from = 0; from < whole; from += step) yield [start + from, start + Math.min(whole, from + step)];
+  }
+
+  /** Copies values of a tensor of the model into `to`, from value `from` on, widened to float32: a slice, or all. */
+  read(tensor: LayoutTensor, to: Float32Array, from = 0): void {
     const { file, stored, scales } = this.#sources.get(tensor)!;
     if (scales === undefined) {
-      file.read(stored, to);
+      file.read(stored, to, from);
       return;
     }
-    const [experts, into, out] = tensor.shape as [number, number, number];
-    const [perExpert, blocks] = [into * out, (into / BLOCK_VALUES) * out];
-    for (let e = 0; e < experts; e++) {
-      widenMxfp4(
-        file.readBytes(stored, e * blocks * BLOCK_BYTES, blocks * BLOCK_BYTES),
-        scales.file.readBytes(scales.stored, e * blocks, blocks),
-        out,
-        into,
-        to.subarray(e * perExpert, (e + 1) * perExpert),
-      );
+    const [, into, out] = tensor.shape as [number, number, number];
+    for (let at = 0; at < to.length; ) {
+      const expert = Math.floor((from + at) / (into * out));
+      const within = from + at - expert * into * out;
+      const end = Math.min(to.length, at + into * out - within);
+      const [blocks, codes] = this.#expert(tensor, expert);
+      widenMxfp4(blocks, codes, out, into, to.subarray(at, end), within / (BLOCK_VALUES * out));
+      at = end;
     }
+  }
+
+  /** Blocks and scales of one expert; the last one is kept, since slices of it follow each other. */
+  #expert(tensor: LayoutTensor, expert: number): [blocks: Uint8Array, scales: Uint8Array] {
+    if (this.#held?.tensor !== tensor || this.#held.expert !== expert) {
+      const { file, stored, scales } = this.#sources.get(tensor)!;
+      const [, into, out] = tensor.shape as [number, number, number];
+      const blocks = (into / BLOCK_VALUES) * out;
+      const bytes = file.readBytes(stored, expert * blocks * BLOCK_BYTES, blocks * BLOCK_BYTES);
+      this.#held = { tensor, expert, data: [bytes, scales!.file.readBytes(scales!.stored, expert * blocks, blocks)] };
+    }
+    return this.#held.data;
   }
 
   close(): void {

@@ -9,13 +9,14 @@ export const BLOCK_BYTES = 16;
 
 /**
  * One matrix, blocks [out, in / 32, 16] and scales [out, in / 32] (2^(scale - 127); 255 is NaN), to float32 [in, out]: the checkpoint's
- * matrices are output-major, the experts of the model input-major.
+ * matrices are output-major, the experts of the model input-major. `to` begins with row 32 * `first` and has as many as it holds.
  */
-export function widenMxfp4(blocks: Uint8Array, scales: Uint8Array, out: number, into: number, to: Float32Array): void {
+export function widenMxfp4(blocks: Uint8Array, scales: Uint8Array, out: number, into: number, to: Float32Array, first = 0): void {
   const perRow = into / BLOCK_VALUES;
+  const count = to.length / (BLOCK_VALUES * out);
   for (let o = 0; o < out; o++) {
-    for (let b = 0; b < perRow; b++) {
-      const at = o * perRow + b;
+    for (let b = 0; b < count; b++) {
+      const at = o * perRow + first + b;
       const code = scales[at]!;
       const scale = code === 255 ? Number.NaN : 2 ** (code - 127);
       let row = b * BLOCK_VALUES * out + o;

@@ -133,9 +133,9 @@ export class SafetensorsFile {
     }
   }
 
-  /** Copies a tensor into `to`, widened to float32. */
-  read(tensor: StoredTensor, to: Float32Array): void {
-    const at = this.header.dataStart + tensor.begin;
+  /** Copies a tensor into `to`, as many values as that holds, from value `from` on, widened to float32. */
+  read(tensor: StoredTensor, to: Float32Array, from = 0): void {
+    const at = this.header.dataStart + tensor.begin + from * dtypeBytes[tensor.dtype]!;
     if (tensor.dtype === 'F32') {
       this.#readInto(new Uint8Array(to.buffer, to.byteOffset, to.byteLength), at);
       return;

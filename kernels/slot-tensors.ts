@@ -44,11 +44,6 @@ export class SlotTensors {
     this.edit(this.#byName.get(name)!, edit);
   }
 
-  /** Every tensor: `fill` gets zeros or what lies there and leaves its values. */
-  fill(fill: (t: LayoutTensor, data: Float32Array) => void): void {
-    for (const t of this.#layout.tensors) this.edit(t, (data) => fill(t, data));
-  }
-
   /** Values [from, to) as they are stored. Views are made for a tensor, or for what is asked of one that is larger than a view can be. */
   #bytes(t: LayoutTensor, size: number, from: number, to: number): Uint8Array {
     const at = this.#layout.dataStart + t.offset;

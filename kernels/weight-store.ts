@@ -1,12 +1,13 @@
 // A WeightStore is a versioned segment whose every slot is a whole safetensors image of one model configuration: publishing weights is a
 // flip, a checkpoint is a slot written to disk, and every engine of the host reads the same memory.
-import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ADAPTER_WEIGHTS, adapterChain, mergeAdapters, readAdapterConfig } from './adapter-folder.ts';
 import { Checkpoint, readModelConfig } from './checkpoint.ts';
 import { SinkflexError } from './errors.ts';
+import { imageParts, parts, writeWhole } from './image-file.ts';
 import { adapterConfigJson, type LoraConfig, mergeLora, parseLora } from './lora.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
 import { initialiseSlice } from './random-weights.ts';
@@ -179,9 +180,69 @@ export class WeightStore {
    * the model that it names; a store of adapters takes them as they are.
    */
   loadFolder(dir: string, v?: { lineage: number; version: number }): void {
+    const source = this.#openFolder(dir);
+    try {
+      this.#write(v ?? this.#following(), (slot) => {
+        for (const _ of this.#copy(source, slot));
+      });
+    } finally {
+      source.checkpoint.close();
+    }
+    this.#rememberFolder(dir);
+  }
+
+  /**
+   * The same in slices between which the event loop turns: for large models. `onProgress` hears how many of the image's bytes are there. An
+   * abort publishes nothing.
+   */
+  async loadFolderAsync(
+    dir: string,
+    o: { as?: { lineage: number; version: number }; signal?: AbortSignal; onProgress?: (done: number, total: number) => void } = {},
+  ): Promise<void> {
+    o.signal?.throwIfAborted();
+    const source = this.#openFolder(dir);
+    try {
+      const writing = await this.segment.beginWrite();
+      try {
+        let done = 0;
+        for (const bytes of this.#copy(source, this.#beginImage(writing))) {
+          done += bytes;
+          o.onProgress?.(done, this.layout.dataBytes);
+          await nextTurn();
+          o.signal?.throwIfAborted();
+        }
+        writing.publish(o.as ?? this.#following());
+      } catch (e) {
+        writing.abort();
+        throw e;
+      }
+    } finally {
+      source.checkpoint.close();
+    }
+    this.#rememberFolder(dir);
+  }
+
+  /** Only models are named by adapters that are saved over them. */
+  #rememberFolder(dir: string): void {
+    if (this.adapter === undefined) this.#folder = resolve(dir);
+  }
+
+  #following(): { lineage: number; version: number } {
+    const now = this.current();
+    return { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 };
+  }
+
+  /** What a folder has for this store: its weights, checked, and the adapters to merge into them, lowest first. */
+  #openFolder(dir: string): { checkpoint: Checkpoint; adapters: string[] } {
     if (this.adapter !== undefined) {
-      this.#loadAdapter(dir, v);
-      return;
+      const stored = readAdapterConfig(dir, this.config);
+      const { config } = this.adapter;
+      if (JSON.stringify(stored) !== JSON.stringify(config))
+        throw new SinkflexError(
+          'SINKFLEX_STORE_MISMATCH',
+          `${join(dir, 'adapter_config.json')} has ${JSON.stringify(stored)}, the store was created with ${JSON.stringify(config)}`,
+        );
+      return { checkpoint: Checkpoint.open(dir, this.layout.tensors, ADAPTER_WEIGHTS), adapters: [] };
     }
     const config = readModelConfig(dir);
     for (const key of new Set([...Object.keys(config), ...Object.keys(this.config)]) as Set<keyof ModelConfig>) {
@@ -193,35 +254,19 @@ export class WeightStore {
       );
     }
     const { model, adapters } = adapterChain(dir);
-    const checkpoint = Checkpoint.open(model, this.layout.tensors);
-    try {
-      const now = this.current();
-      this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (slot) => {
-        slot.fill((t, data) => checkpoint.read(t, data));
-        for (const each of adapters) mergeAdapters(each, this.config, (name, edit) => slot.editNamed(name, edit));
-      });
-    } finally {
-      checkpoint.close();
-    }
-    this.#folder = resolve(dir);
+    return { checkpoint: Checkpoint.open(model, this.layout.tensors), adapters };
   }
 
-  #loadAdapter(dir: string, v?: { lineage: number; version: number }): void {
-    const { config } = this.adapter!;
-    const stored = readAdapterConfig(dir, this.config);
-    if (JSON.stringify(stored) !== JSON.stringify(config))
-      throw new SinkflexError(
-        'SINKFLEX_STORE_MISMATCH',
-        `${join(dir, 'adapter_config.json')} has ${JSON.stringify(stored)}, the store was created with ${JSON.stringify(config)}`,
-      );
-    const checkpoint = Checkpoint.open(dir, this.layout.tensors, ADAPTER_WEIGHTS);
-    try {
-      const now = this.current();
-      this.#write(v ?? { lineage: now?.lineage ?? 0, version: now ? now.version + 1 : 0 }, (slot) =>
-        slot.fill((t, data) => checkpoint.read(t, data)),
-      );
-    } finally {
-      checkpoint.close();
+  /** Yields the bytes of the image that each slice has filled. */
+  *#copy({ checkpoint, adapters }: { checkpoint: Checkpoint; adapters: string[] }, slot: SlotTensors): Generator<number> {
+    for (const t of this.layout.tensors)
+      for (const [from, to] of checkpoint.slices(t)) {
+        slot.edit(t, (data) => checkpoint.read(t, data, from), from, to);
+        yield (to - from) * (t.dtype === 'F32' ? 4 : 2);
+      }
+    for (const each of adapters) {
+      mergeAdapters(each, this.config, (name, edit) => slot.editNamed(name, edit));
+      yield 0;
     }
   }
 
@@ -348,37 +393,3 @@ function checkSeed(seed: number): void {
 
 /** Keys that may differ between a folder and the store: they change no number that the engine computes. */
 const harmlessKeys = new Set<keyof ModelConfig>(['eos_token_id', 'pad_token_id', 'bos_token_id', 'initializer_range']);
-
-/** Bytes of an image that are copied or written at once. */
-const PART_BYTES = 2 ** 28;
-
-function* parts(total: number): Generator<[at: number, bytes: number]> {
-  for (let at = 0; at < total; at += PART_BYTES) yield [at, Math.min(PART_BYTES, total - at)];
-}
-
-function* imageParts(image: { view(offset: number, bytes: number): Uint8Array }, total: number): Generator<Uint8Array> {
-  for (const [at, bytes] of parts(total)) yield image.view(at, bytes);
-}
-
-function writeWhole(dir: string, name: string, content: Iterable<Uint8Array>): void {
-  const part = join(dir, `.${name}.part-${process.pid}`);
-  try {
-    const fd = openSync(part, 'w');
-    try {
-      for (const part of content) for (let done = 0; done < part.length; ) done += writeSync(fd, part, done);
-      fsyncSync(fd);
-    } finally {
-      closeSync(fd);
-    }
-    renameSync(part, join(dir, name));
-  } catch (e) {
-    rmSync(part, { force: true });
-    throw e;
-  }
-  const folder = openSync(dir, 'r');
-  try {
-    fsyncSync(folder);
-  } finally {
-    closeSync(folder);
-  }
-}

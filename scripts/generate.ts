@@ -2,10 +2,10 @@
 import { randomInt } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { createInterface } from 'node:readline/promises';
-import { Command } from 'commander';
-import { ServedModel, type TurnDelta, turnReader } from '../actors/index.ts';
+import { Command, Option } from 'commander';
+import { type TurnDelta, turnReader } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
-import { modelFolderOf } from './model-folder.ts';
+import { openModel } from './model-folder.ts';
 import { between, wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 
@@ -25,6 +25,7 @@ interface GenerateOptions {
   topLogprobs?: number;
   seed?: number;
   threads: number;
+  dtype: 'float32' | 'bfloat16';
   maxModelLen?: number;
   json?: boolean;
 }
@@ -50,6 +51,11 @@ export function generateCommand(): Command {
     .option('--top-logprobs <n>', 'with --json: the most likely tokens beside each one drawn', wholeNumber(0))
     .option('--seed <n>', 'the same seed gives the same answer; default a random one', wholeNumber(0))
     .option('--threads <n>', 'default all processors', wholeNumber(1), availableParallelism())
+    .addOption(
+      new Option('--dtype <dtype>', 'what the weights are held in; bfloat16 halves their memory')
+        .choices(['float32', 'bfloat16'])
+        .default('float32'),
+    )
     .option('--max-model-len <tokens>', 'tokens of the whole conversation', wholeNumber(2))
     .option('--json', 'one JSON line for the answer: text, token ids, log-probabilities, finish reason')
     .addHelpText(
@@ -70,7 +76,8 @@ async function generate(target: string, prompt: string | undefined, o: GenerateO
   const topP = number('--top-p', o.topP, 1e-6, 1);
   if (o.json && prompt === undefined) throw new CommandError('SINKFLEX_USAGE', '--json needs a prompt');
   const stop = stopSignal();
-  const model = new ServedModel(await modelFolderOf(target, stop.signal), {
+  const model = await openModel(target, stop.signal, {
+    dtype: o.dtype,
     maxSequences: 1,
     threads: o.threads,
     ...(o.maxModelLen === undefined ? {} : { maxModelLength: o.maxModelLen }),

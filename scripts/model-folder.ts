@@ -1,7 +1,7 @@
 // Which model a user means: a Hugging Face folder, one checkpoint of a run, a run (its last checkpoint), or a model of the hub by its name.
 import { existsSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { downloadModel, type HubProgress, isHubName, RunFolder } from '../actors/index.ts';
+import { downloadModel, type HubProgress, isHubName, RunFolder, ServedModel, type ServedModelOptions } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
 import { bytes } from './text.ts';
 
@@ -17,6 +17,26 @@ export async function modelFolderOf(target: string, signal?: AbortSignal): Promi
     );
   const run = RunFolder.open(target);
   return join(await lastCheckpoint(run, target), 'model');
+}
+
+/** The model that is meant, ready to answer. What takes longer than a second to read has its progress on stderr. */
+export async function openModel(target: string, signal: AbortSignal, o: ServedModelOptions): Promise<ServedModel> {
+  const { stderr } = process;
+  let shown = Date.now() + (stderr.isTTY ? 1000 : 0);
+  let drawn = false;
+  const onProgress = (done: number, total: number): void => {
+    const now = Date.now();
+    if (now - shown < (stderr.isTTY ? 100 : 10_000)) return;
+    shown = now;
+    drawn = true;
+    const line = `weights: ${bytes(done)} of ${bytes(total)}`;
+    stderr.write(stderr.isTTY ? `\r\u001b[K${line}` : `${line}\n`);
+  };
+  try {
+    return await ServedModel.open(await modelFolderOf(target, signal), { ...o, signal, onProgress });
+  } finally {
+    if (drawn && stderr.isTTY) stderr.write('\n');
+  }
 }
 
 /** The newest checkpoint of a run that is as it was written; a damaged one is told on stderr. */

@@ -3,10 +3,10 @@ import { randomBytes, randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { basename, resolve } from 'node:path';
-import { Command } from 'commander';
-import { createServer, ServedModel } from '../actors/index.ts';
+import { Command, Option } from 'commander';
+import { createServer } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
-import { modelFolderOf } from './model-folder.ts';
+import { openModel } from './model-folder.ts';
 import { port, wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 
@@ -17,6 +17,7 @@ interface ServeOptions {
   maxNumSeqs: number;
   maxModelLen?: number;
   threads: number;
+  dtype: 'float32' | 'bfloat16';
   apiKeyFile?: string;
   tlsCert?: string;
   tlsKey?: string;
@@ -48,6 +49,11 @@ export function serveCommand(): Command {
       wholeNumber(2),
     )
     .option('--threads <n>', 'threads of the engine; default all processors', wholeNumber(1), availableParallelism())
+    .addOption(
+      new Option('--dtype <dtype>', 'what the weights are held in; bfloat16 halves their memory')
+        .choices(['float32', 'bfloat16'])
+        .default('float32'),
+    )
     .option(
       '--max-num-batched-tokens <n>',
       'token rows of one step, decoding and prompts together; default --max-num-seqs + 256',
@@ -83,7 +89,8 @@ async function serve(target: string, o: ServeOptions): Promise<void> {
     );
   const { key, made } = apiKey(o.apiKeyFile);
   const stop = stopSignal(undefined, o.drainTimeout * 1000 + 2000);
-  const model = new ServedModel(await modelFolderOf(target, stop.signal), {
+  const model = await openModel(target, stop.signal, {
+    dtype: o.dtype,
     name: o.servedModelName ?? basename(resolve(target)),
     ...(o.maxModelLen === undefined ? {} : { maxModelLength: o.maxModelLen }),
     maxSequences: o.maxNumSeqs,

@@ -76,7 +76,7 @@ export async function initialiseWeights(
   const folder = checkpoint ? modelFolder(checkpoint) : config.model.path;
   if (folder === null || (store.adapter !== undefined && !isAdapterFolder(folder)))
     await store.initialiseAsync(config.seed, { lineage, ...(signal ? { signal } : {}) });
-  else store.loadFolder(folder, { lineage, version: 0 });
+  else await store.loadFolderAsync(folder, { as: { lineage, version: 0 }, ...(signal ? { signal } : {}) });
 }
 
 /** Where the folder has a tokenizer, its tokens are those of the environment, and more rows do no harm; where it has none, at least their number is. */

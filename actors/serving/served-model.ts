@@ -1,6 +1,6 @@
 /** A model folder ready to answer: weights, engine, tokenizer, chat template, and what its generation_config.json says. */
 import { basename, resolve } from 'node:path';
-import { Engine, type EngineOptions, type GenerateRequest, readModelConfig, WeightStore } from '../../kernels/index.ts';
+import { Engine, type EngineOptions, type GenerateRequest, readModelConfig, type WeightDtype, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import {
   type ConversationTemplate,
@@ -19,6 +19,8 @@ export interface ServedModelOptions {
   /** Default: the folder's name. */
   name?: string;
   threads?: number;
+  /** What the weights are held in; the engine computes in float32 either way. Default float32. */
+  dtype?: WeightDtype;
   /** Sequences that generate at a time. Default 16. */
   maxSequences?: number;
   /** Tokens of a sequence, prompt and answer. Default: what the model was made for, at most 4096. */
@@ -77,6 +79,9 @@ export interface GenerationDefaults {
   repetitionPenalty: number;
 }
 
+const storeFor = (folder: string, o: ServedModelOptions): WeightStore =>
+  WeightStore.create(readModelConfig(folder), { slots: 1, dtype: o.dtype ?? 'float32' });
+
 export class ServedModel {
   readonly name: string;
   readonly folder: string;
@@ -92,7 +97,27 @@ export class ServedModel {
   readonly #store: WeightStore;
   readonly #tokenBytes: ReturnType<Tokenizer['tokenBytes']>;
 
-  constructor(folder: string, o: ServedModelOptions = {}) {
+  /**
+   * Reads a large model while the event loop turns; `onProgress` hears how many bytes of the weights are there.
+   * @example
+   * const model = await ServedModel.open('./gpt-oss-20b', { dtype: 'bfloat16', threads: 16 });
+   */
+  static async open(
+    folder: string,
+    { signal, onProgress, ...o }: ServedModelOptions & Parameters<WeightStore['loadFolderAsync']>[1] = {},
+  ): Promise<ServedModel> {
+    const store = storeFor(folder, o);
+    try {
+      await store.loadFolderAsync(folder, { ...(signal && { signal }), ...(onProgress && { onProgress }) });
+    } catch (error) {
+      store.close();
+      throw error;
+    }
+    return new ServedModel(folder, o, store);
+  }
+
+  /** `store`: one that has the folder's weights, and is closed with the model; by default they are read here. */
+  constructor(folder: string, o: ServedModelOptions = {}, store?: WeightStore) {
     this.folder = resolve(folder);
     this.name = o.name ?? basename(this.folder);
     const config = readModelConfig(this.folder);
@@ -111,9 +136,9 @@ export class ServedModel {
       repetitionPenalty: number(generation.repetition_penalty, 1) || 1,
     };
     this.maxLength = o.maxModelLength ?? Math.min(config.max_position_embeddings, 4096);
-    this.#store = WeightStore.create(config, { slots: 1 });
+    this.#store = store ?? storeFor(this.folder, o);
     try {
-      this.#store.loadFolder(this.folder);
+      if (store === undefined) this.#store.loadFolder(this.folder);
       this.engine = new Engine({
         store: this.#store,
         threads: o.threads ?? 1,

@@ -145,7 +145,7 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
       // Also a run that was stopped before its first checkpoint: it begins again, and so does its record.
       metrics.clear();
       if (rank > 0) store.initialise(o.seed);
-      else store.loadFolder(o.model, { lineage: 0, version: 0 });
+      else await store.loadFolderAsync(o.model, { as: { lineage: 0, version: 0 }, ...(o.signal && { signal: o.signal }) });
     } else await run.restore(last, { steps, examples: sequences.length });
     o.onProgress?.({ kind: 'begin', phase: 'fine-tuning', total: steps });
     if (run.step === 0) await run.validate();
@@ -222,7 +222,7 @@ class Run {
         'SINKFLEX_CHECKPOINT_INVALID',
         `${dir} is of a run of ${steps} steps over ${examples} examples, this one has ${expected.steps} over ${expected.examples}: resume with the same data and settings`,
       );
-    store.loadFolder(modelFolder(dir), { lineage: 0, version: state.version });
+    await store.loadFolderAsync(modelFolder(dir), { as: { lineage: 0, version: state.version } });
     await engine.loadOptimizer(join(dir, 'optimizer.safetensors'));
     this.step = state.step;
     this.tokens = tokens;

@@ -233,7 +233,7 @@ export class Trainer {
   /** Goes back to a checkpoint: its weights are published as `lineage`, and what other lineages had under way is void. */
   async rewind(dir: string, lineage: number): Promise<CheckpointState> {
     const state = readCheckpoint(dir);
-    if (this.#publishes) this.#store.loadFolder(modelFolder(dir), { lineage, version: state.version });
+    if (this.#publishes) await this.#store.loadFolderAsync(modelFolder(dir), { as: { lineage, version: state.version } });
     await this.#engine.loadOptimizer(join(dir, 'optimizer.safetensors'));
     this.#engine.zeroGradients();
     this.#lineage = lineage;

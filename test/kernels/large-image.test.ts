@@ -1,7 +1,13 @@
-// Weights beyond 4 GiB, which no ArrayBuffer of Node's shows whole: where their tensors lie, and a model whose layers lie behind them.
+// Weights beyond 4 GiB, which no ArrayBuffer of Node's shows whole: where their tensors lie, and a model whose layers lie behind them. And
+// how large folders are read: in slices.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
-import { Engine, os, parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { Checkpoint } from '../../kernels/checkpoint.ts';
+import { Engine, type ModelConfig, os, parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { toHuggingFace } from '../../kernels/model-config.ts';
+import { encodeHeader, type StoredTensor } from '../../kernels/safetensors.ts';
 import { SlotTensors } from '../../kernels/slot-tensors.ts';
 import { tensorLayout } from '../../kernels/tensor-layout.ts';
 
@@ -69,6 +75,88 @@ t.test('of a tensor beyond 4 GiB what is asked for is seen', async (t) => {
   });
   slot.edit(experts, (data) => t.equal(data.length, 3), experts.count - 3, experts.count);
   t.same(asked, [[layout.dataStart + experts.offset + 4 * (experts.count - 3), 12]]);
+});
+
+/** Random experts in MXFP4, everything else in bfloat16. */
+function writeFolder(dir: string, config: ModelConfig): void {
+  let state = 1;
+  const noise = (): number => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state >>> 24;
+  };
+  const stored: StoredTensor[] = [];
+  const data: Uint8Array[] = [];
+  const add = (name: string, dtype: string, shape: number[], bytes: Uint8Array): void => {
+    const begin = stored.at(-1)?.end ?? 0;
+    stored.push({ name, dtype, shape, begin, end: begin + bytes.length });
+    data.push(bytes);
+  };
+  for (const { name, shape, count } of tensorLayout(config).tensors) {
+    if (shape.length === 3) {
+      const [experts, into, out] = shape as [number, number, number];
+      add(`${name}_blocks`, 'U8', [experts, out, into / 32, 16], Uint8Array.from({ length: count / 2 }, noise));
+      add(
+        `${name}_scales`,
+        'U8',
+        [experts, out, into / 32],
+        Uint8Array.from({ length: count / 32 }, () => 110 + (noise() >> 4)),
+      );
+    } else
+      add(
+        name,
+        'BF16',
+        shape,
+        Uint8Array.from({ length: 2 * count }, (_, i) => (i % 2 === 1 ? 0x3c + (noise() & 0x83) : noise())),
+      );
+  }
+  writeFileSync(join(dir, 'model.safetensors'), Buffer.concat([encodeHeader(stored, {}), ...data]));
+  writeFileSync(join(dir, 'config.json'), JSON.stringify(toHuggingFace(config)));
+}
+
+t.test('a large folder is read in slices between which the event loop turns, and an abort publishes nothing', async (t) => {
+  // An expert and the embedding are more than one slice each.
+  const config = parseModelConfig({
+    ...toHuggingFace(gptOss20b),
+    vocab_size: 5000,
+    hidden_size: 256,
+    intermediate_size: 2304,
+    num_hidden_layers: 1,
+    layer_types: ['full_attention'],
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    num_local_experts: 2,
+    num_experts_per_tok: 1,
+  });
+  const dir = t.testdir();
+  writeFolder(dir, config);
+  for (const dtype of ['float32', 'bfloat16'] as const) {
+    const store = WeightStore.create(config, { slots: 2, dtype });
+    t.teardown(() => store.close());
+    const stop = new AbortController();
+    await t.rejects(store.loadFolderAsync(dir, { signal: stop.signal, onProgress: () => stop.abort() }), { name: 'AbortError' });
+    t.equal(store.current(), undefined);
+
+    const heard: number[] = [];
+    let turns = 0;
+    const timer = setInterval(() => turns++, 0);
+    await store.loadFolderAsync(dir, { onProgress: (done, total) => heard.push(done / total) });
+    clearInterval(timer);
+    t.ok(turns > 3, `${turns} turns`);
+    t.ok(heard.length > store.layout.tensors.length && heard.every((part, i) => i === 0 || part > heard[i - 1]!));
+    t.equal(heard.at(-1), 1);
+    // Beside every tensor read in one piece (the values of the folder are bfloat16's, so both stores hold them exactly).
+    const pin = store.pin();
+    const checkpoint = Checkpoint.open(dir, store.layout.tensors);
+    const tensors = store.tensors(pin);
+    for (const tensor of store.layout.tensors) {
+      const whole = new Float32Array(tensor.count);
+      checkpoint.read(tensor, whole);
+      const { data } = tensors.get(tensor.name)!;
+      t.ok(Buffer.from(data.buffer, data.byteOffset, data.byteLength).equals(Buffer.from(whole.buffer)), tensor.name);
+    }
+    checkpoint.close();
+    pin.release();
+  }
 });
 
 const needed = 4.5 * GIB;
