@@ -36,7 +36,7 @@ export async function injectFaults(plan: FaultPlanInput, options: InjectOptions 
   const injector = new FaultInjector(parseFaults(plan), {
     listActors: () => run.listActors(),
     ask: (ask) => run.session.ask(ask),
-    restartActor: (id) => run.session.kill(id, { restart: true, drain: false, graceMs: 0 }),
+    restartActor: (id) => run.session.kill(id, { restart: true, drain: true, graceMs: 0 }),
     alone: run.head !== undefined,
     start: options.start,
     clock: systemClock,

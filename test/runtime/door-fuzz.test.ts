@@ -10,7 +10,7 @@ import { pack } from 'msgpackr';
 import t from 'tap';
 import { nextState, unitOf } from '../../runtime/control/index.ts';
 import { startHead } from '../../runtime/head/index.ts';
-import { Door, dialDoor, findToken, Gateway, type Pipe } from '../../runtime/links/index.ts';
+import { Door, dialDoor, findToken, Gateway, type Pipe, type Room } from '../../runtime/links/index.ts';
 import { writeHello } from '../../runtime/links/meeting.ts';
 import { PACKET_HEADER, seal } from '../../runtime/links/packet.ts';
 import { holdings } from './fixtures/processes.ts';
@@ -21,8 +21,8 @@ const seed = Number(process.env.SINKFLEX_FUZZ_SEED ?? 1);
 /** Of one connection: what follows a bad one is written, and must not be read. */
 const BURST = 20;
 /** Connections at a time. */
-const TOGETHER = 16;
-const END_MS = 10_000;
+const TOGETHER = 8;
+const END_MS = 30_000;
 t.setTimeout(60_000 + frames * 20);
 
 // Each peer that is cut off is a line.
@@ -149,7 +149,7 @@ t.test('before the proof', async (t) => {
   // The listener's half of a proof (2 + 48 bytes), and a closing frame.
   t.ok(most <= 50 + 4, `${most} bytes at most`);
   t.equal(entered, 0, 'nobody got in');
-  const pipe = await dialDoor(door.url, 'head', token, undefined);
+  const pipe = await reach(door.url, 'head');
   t.equal(entered, 1, 'but for who knows the token');
   pipe.destroy();
   const { heapMiB } = await holdings();
@@ -180,6 +180,17 @@ function sealed(number: number, content: Buffer): Buffer {
   return Buffer.concat([header, content]);
 }
 
+/** A busy machine does not always answer within the two seconds of a handshake. */
+async function reach(url: string, room: Room): Promise<Pipe> {
+  for (const end = Date.now() + END_MS; ; ) {
+    try {
+      return await dialDoor(url, room, token, undefined);
+    } catch (error) {
+      if (Date.now() > end) throw error;
+    }
+  }
+}
+
 function open(pipe: Pipe): Promise<void> {
   return new Promise((resolve) =>
     pipe.open(
@@ -192,7 +203,7 @@ function open(pipe: Pipe): Promise<void> {
 t.test('after the proof: words to a head', async (t) => {
   const before = await holdings();
   await each(frames / 4, async () => {
-    const pipe = await dialDoor(head.url!, 'head', token, undefined);
+    const pipe = await reach(head.url!, 'head');
     const over = open(pipe);
     for (let i = 1; i <= BURST; i++) {
       const content = dice.pick([dice.bytes(dice.below(200)), dice.mutate(dice.pick(words)), dice.mutate(dice.pick(words))]);
@@ -202,7 +213,7 @@ t.test('after the proof: words to a head', async (t) => {
     pipe.send(Buffer.alloc(4));
     await over;
   });
-  const again = await dialDoor(head.url!, 'head', token, undefined);
+  const again = await reach(head.url!, 'head');
   again.close();
   t.notOk(head.head.closing, 'it goes on');
   const { heapMiB } = await holdings();
@@ -212,7 +223,7 @@ t.test('after the proof: words to a head', async (t) => {
 t.test('after the proof: packets on a link', async (t) => {
   const before = await holdings();
   await each(frames / 4, async () => {
-    const pipe = await dialDoor(door.url, 'link', token, undefined);
+    const pipe = await reach(door.url, 'link');
     const over = open(pipe);
     const hello = writeHello({ from: 'a', to: gateway.host, session: `s${dice.below(2 ** 31)}`, fresh: true, received: 0 });
     pipe.send(dice.below(10) === 0 ? dice.mutate(hello) : hello);
