@@ -21,7 +21,7 @@ export type FaultOrder =
 const PERIOD_MS = 100;
 const BLOCK = 1024 * 1024;
 /** For the answer to leave before this process is gone, or cannot be heard. */
-const BEFORE_MS = 50;
+const BEFORE_MS = 200;
 
 export function perform(order: FaultOrder, pidOf: (actor: number) => number | undefined): Done | undefined {
   switch (order.do) {

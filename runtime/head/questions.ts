@@ -7,7 +7,7 @@ import type { Head } from './head.ts';
 import type { JobDesk } from './jobs.ts';
 
 /** For the answer of an agent that was told to do something to itself. */
-const FAULT_MS = 2000;
+const FAULT_MS = 5000;
 
 interface Waiting {
   link: PeerLink;

@@ -15,7 +15,7 @@ export interface Scenario {
   soft?: boolean;
   timeoutMs?: number;
   /** The code of the error that the job must end with; default: it ends well. */
-  error?: string;
+  error?: string | RegExp;
   /** No process is lost: every item is done once. */
   once?: boolean;
   /** No worker may be away for longer. */
@@ -64,7 +64,7 @@ export const scenarios: readonly Scenario[] = [
     name: 'a worker is killed more often than it may restart',
     faults: [{ fault: 'kill', target: { actor: 'grinder-1' }, every: 300, times: 30 }],
     maxRestarts: 2,
-    error: 'SINKFLEX_ACTOR_FAILED',
+    error: /^SINKFLEX_ACTOR_(DIED|FAILED)$/,
     withinMs: QUICK,
   },
   {
