@@ -108,7 +108,7 @@ export const scenarios: readonly Scenario[] = [
   {
     name: 'the head is away for some seconds',
     faults: [{ fault: 'kill', target: head, step: 2 }],
-    headBackMs: 3000,
+    headBackMs: 2000,
     once: true,
     withinMs: QUICK,
   },
@@ -123,7 +123,7 @@ export const scenarios: readonly Scenario[] = [
     name: 'the head and an agent are killed at once',
     faults: [
       { fault: 'kill', target: east, at: 100 },
-      { fault: 'kill', target: head, at: 110 },
+      { fault: 'kill', target: head, at: 400 },
     ],
     withinMs: SLOW,
   },
@@ -131,7 +131,7 @@ export const scenarios: readonly Scenario[] = [
     name: 'the head and a worker are killed at once',
     faults: [
       { fault: 'kill', target: worker, at: 100 },
-      { fault: 'kill', target: head, at: 105 },
+      { fault: 'kill', target: head, at: 400 },
     ],
     withinMs: QUICK,
   },
