@@ -61,7 +61,7 @@ export function isShortage(error: unknown): boolean {
 }
 
 /** Views of so many bytes are worth a look at the young part of the heap, where most of them die: their blocks are used again then. */
-const LOOK_AFTER_BYTES = 8 * 2 ** 20;
+const LOOK_AFTER_BYTES = 24 * 2 ** 20;
 /** While the reader's own call is under way, before the next view: one that lives through two looks is old, and is left to the marking. */
 const LOOK_SOON_MS = 1;
 /** The reader of a large one is given longer. */
