@@ -40,6 +40,9 @@ t.test('actors and objects come and go; memory, descriptors, threads, maps and s
   const folder = join(tmpdir(), readdirSync(tmpdir()).find((name) => name.startsWith(`sinkflex-${process.pid}-`))!);
   const witness = spawn(Probe, { isolation: 'shared' });
   const reader = spawn(Probe, { isolation: 'process' });
+  const places = { here: holdings, there: () => witness.holdings(), reader: () => reader.holdings() };
+  const where = ['here', 'there', 'reader'] as const;
+  const atFirst = { here: await places.here(), there: await places.there(), reader: await places.reader() };
   const cycle = async (isolation: Isolation): Promise<void> => {
     const actor = spawn(Counter, { isolation });
     if ((await actor.add(1)) !== 1) t.fail('no answer');
@@ -62,21 +65,16 @@ t.test('actors and objects come and go; memory, descriptors, threads, maps and s
       collect();
       return session().store!.list().length === 0;
     });
-    return {
-      here: await holdings(),
-      there: await witness.holdings(),
-      reader: await reader.holdings(),
-      files: readdirSync(folder).length,
-    };
+    return { here: await places.here(), there: await places.there(), reader: await places.reader(), files: readdirSync(folder).length };
   };
   /** Histories of bounded size fill and are cut: what must not grow is the lowest level that the rounds reach. */
   const lowest = async (): Promise<Round> => {
     const all = [await round()];
     while (all.length < rounds) all.push(await round());
-    const least = (where: 'here' | 'there' | 'reader'): Holdings => ({
-      ...all.at(-1)![where],
-      heapMiB: Math.min(...all.map((each) => each[where].heapMiB)),
-      residentMiB: Math.min(...all.map((each) => each[where].residentMiB)),
+    const least = (place: (typeof where)[number]): Holdings => ({
+      ...all.at(-1)![place],
+      heapMiB: Math.min(...all.map((each) => each[place].heapMiB)),
+      residentMiB: Math.min(...all.map((each) => each[place].residentMiB)),
     });
     return { here: least('here'), there: least('there'), reader: least('reader'), files: all.at(-1)!.files };
   };
@@ -85,9 +83,9 @@ t.test('actors and objects come and go; memory, descriptors, threads, maps and s
   const after = await lowest();
   t.comment(`${2 * rounds * actors} actors, of them ${4 * rounds * others} threads and processes, and ${2 * rounds * objects} objects`);
   t.equal(after.files, before.files);
-  for (const where of ['here', 'there', 'reader'] as const) {
-    const [a, b] = [before[where], after[where]];
-    t.comment(where, a, b);
+  for (const place of where) {
+    const [a, b] = [before[place], after[place]];
+    t.comment(place, a, b);
     t.ok(b.descriptors <= a.descriptors + 1, 'descriptors'); // one may just be opening
     t.ok(b.sockets <= a.sockets + 1, 'sockets');
     t.ok(b.threads <= a.threads + 1, 'threads');
@@ -95,5 +93,8 @@ t.test('actors and objects come and go; memory, descriptors, threads, maps and s
     t.ok(b.heapMiB - a.heapMiB < 1.5, `heap: ${(b.heapMiB - a.heapMiB).toFixed(2)} MiB`); // in the long form 30 bytes an object
     t.ok(b.residentMiB - a.residentMiB < 32, 'resident memory'); // malloc keeps what it likes
   }
+  // What is kept to be used again goes to the system when it is not.
+  for (const place of where)
+    await until('blocks of shared memory', async () => (await places[place]()).blocks <= atFirst[place].blocks + 1, 30_000);
   await shutdown();
 });
