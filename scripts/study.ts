@@ -18,6 +18,7 @@ import {
 } from '../actors/index.ts';
 import { SinkflexError } from '../kernels/index.ts';
 import { CommandError } from './errors.ts';
+import { CONFIGURATIONS, fullStudy, writeStudyPage } from './full-study.ts';
 import { composeLaunch } from './launch.ts';
 import { stopSignal } from './stop-signal.ts';
 import { duration, interval, table } from './text.ts';
@@ -28,6 +29,9 @@ interface StudyOptions {
   config?: string[];
   output?: string;
   json?: boolean;
+  full?: boolean;
+  only?: string;
+  page?: string;
 }
 
 interface SeedRun {
@@ -49,6 +53,12 @@ export function studyCommand(): Command {
     .option('--first-seed <n>', 'the first of them', '1')
     .option('-c, --config <file>', 'YAML file of settings; may be repeated', (file: string, all: string[] = []) => [...all, file])
     .option('-o, --output <folder>', 'folder of the study; otherwise runs/<utc>-study-<preset>')
+    .option(
+      '--full',
+      'every configuration of the study with every seed; study.jsonl of the folder says what is done, and a second call goes on',
+    )
+    .option('--only <names>', `of --full, separated by commas: ${CONFIGURATIONS.map((c) => c.name).join(', ')}`)
+    .option('--page <folder>', 'of --full: writes study.md and its plots there')
     .option('--json', 'one JSON object a seed and one for the median on standard output')
     .addHelpText('after', '\nExamples\n  sinkflex study --seeds 5\n  sinkflex study textbook --seeds 3 rollout.n=8\n')
     .action(async (words: string[] | undefined, o: StudyOptions) => study(words ?? [], o));
@@ -57,6 +67,15 @@ export function studyCommand(): Command {
 async function study(words: readonly string[], o: StudyOptions): Promise<void> {
   const { preset } = await composeLaunch(words, { config: o.config ?? [] });
   const [count, first] = [whole(o.seeds, '--seeds'), whole(o.firstSeed, '--first-seed')];
+  if (o.full) {
+    await full(
+      words,
+      o,
+      Array.from({ length: count }, (_, i) => first + i),
+      resolve(o.output ?? join('runs', `study-${preset}`)),
+    );
+    return;
+  }
   const folder = resolve(o.output ?? join('runs', `${new Date().toISOString().replace(/[-:]/g, '').slice(0, 15)}Z-study-${preset}`));
   checkOutput(folder);
   mkdirSync(folder, { recursive: true });
@@ -91,6 +110,27 @@ async function study(words: readonly string[], o: StudyOptions): Promise<void> {
   const after = median(runs.map((r) => r.result.after.mean));
   if (o.json) print({ row: 'median', unit: 'mean@1', before: median(runs.map((r) => r.result.before?.mean ?? Number.NaN)), ours: after });
   else process.stdout.write(`${studyTable(runs)}\n\nplot: ${relative(process.cwd(), join(folder, 'curve.svg'))}\n`);
+}
+
+async function full(words: readonly string[], o: StudyOptions, seeds: readonly number[], folder: string): Promise<void> {
+  const names = o.only?.split(',') ?? CONFIGURATIONS.map((c) => c.name);
+  const unknown = names.find((name) => !CONFIGURATIONS.some((c) => c.name === name));
+  if (unknown !== undefined)
+    throw new CommandError('SINKFLEX_USAGE', `--only = "${unknown}": there are ${CONFIGURATIONS.map((c) => c.name).join(', ')}`);
+  const stop = stopSignal();
+  try {
+    const lines = await fullStudy({
+      folder,
+      seeds,
+      configurations: CONFIGURATIONS.filter((c) => names.includes(c.name)),
+      words,
+      run: async (all, seed, into) => (await runSeed(seed, into, all, o.config ?? [], stop.signal)).result,
+      say: (line) => process.stderr.write(`\n${line}\n`),
+    });
+    if (o.page !== undefined) process.stdout.write(`${relative(process.cwd(), writeStudyPage(lines, resolve(o.page)))}\n`);
+  } finally {
+    stop.dispose();
+  }
 }
 
 const print = (o: Record<string, unknown>): unknown => process.stdout.write(`${JSON.stringify({ suite: 'study', ...o })}\n`);
