@@ -46,9 +46,21 @@ class BitWriter {
       put((uint64_t{1} << kRiceEscape) - 1, kRiceEscape);
       put(value, 32);
     } else {
-      const uint64_t unary = (uint64_t{1} << quotient) - 1;
-      put(unary | (static_cast<uint64_t>(value & ((uint64_t{1} << k) - 1)) << (quotient + 1)), quotient + 1 + k);
+      put(code(value, quotient, k), quotient + 1 + k);
     }
+  }
+
+  // Two values, one after the other.
+  void rice(uint32_t first, unsigned k_first, uint32_t second, unsigned k_second) {
+    const uint32_t one = first >> k_first;
+    const uint32_t two = second >> k_second;
+    const unsigned bits = one + 1 + k_first;
+    if (one >= kRiceEscape || two >= kRiceEscape || bits + two + 1 + k_second > 56) {
+      rice(first, k_first);
+      rice(second, k_second);
+      return;
+    }
+    put(code(first, one, k_first) | (code(second, two, k_second) << bits), bits + two + 1 + k_second);
   }
 
   // Bytes written, the last one filled up with zeros.
@@ -62,6 +74,12 @@ class BitWriter {
   }
 
  private:
+  // The quotient in unary, then k bits.
+  static uint64_t code(uint32_t value, uint32_t quotient, unsigned k) {
+    const uint64_t unary = (uint64_t{1} << quotient) - 1;
+    return unary | (static_cast<uint64_t>(value & ((uint64_t{1} << k) - 1)) << (quotient + 1));
+  }
+
   uint8_t* at_;
   uint8_t* begin_;
   uint64_t pending_ = 0;

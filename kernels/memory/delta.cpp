@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -23,6 +24,7 @@ constexpr size_t kHeader = 24;
 constexpr size_t kEntry = 16;
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr size_t kBlock = 4096;  // elements
+constexpr size_t kFew = 16;
 enum How : uint8_t { kSame = 0, kSparse = 1, kDense = 2, kRaw = 3 };
 
 Error damaged(const std::string& why) {
@@ -135,12 +137,14 @@ size_t encode_block(const uint8_t* before, const uint8_t* now, size_t elements, 
     uint64_t sparse = 0;
     uint64_t dense = (elements - count) * (uint64_t{k_all} + 1);
     size_t next = 0;
-    for (size_t i = 0; i < count; i++) {
+    // Few changes are sparse: at most 112 bits each, where the dense form has a bit for every element.
+    const bool few = count <= elements / kFew;
+    for (size_t i = 0; i < count && !few; i++) {
       sparse += rice_bits(static_cast<uint32_t>(changes.at[i] - next), k_gap) + rice_bits(changes.code[i] - 1, k_code);
       dense += rice_bits(changes.code[i], k_all);
       next = changes.at[i] + 1u;
     }
-    if (5 + (sparse + 7) / 8 < raw && sparse <= dense) {
+    if (few || (5 + (sparse + 7) / 8 < raw && sparse <= dense)) {
       to[0] = kSparse;
       store(to + 1, static_cast<uint16_t>(count));
       to[3] = static_cast<uint8_t>(k_gap);
@@ -148,8 +152,7 @@ size_t encode_block(const uint8_t* before, const uint8_t* now, size_t elements, 
       BitWriter bits(to + 5);
       next = 0;
       for (size_t i = 0; i < count; i++) {
-        bits.rice(static_cast<uint32_t>(changes.at[i] - next), k_gap);
-        bits.rice(changes.code[i] - 1, k_code);
+        bits.rice(static_cast<uint32_t>(changes.at[i] - next), k_gap, changes.code[i] - 1, k_code);
         next = changes.at[i] + 1u;
       }
       return 5 + bits.finish();
@@ -212,33 +215,32 @@ const uint8_t* apply_block(const uint8_t* from, const uint8_t* end, const uint8_
   return bits.next();
 }
 
+// Each block is added to the checksum while it is in the nearest cache.
 template <typename Word>
-size_t encode_piece(const uint8_t* before, const uint8_t* now, size_t bytes, Changes& changes, uint8_t* to) {
+size_t encode_piece(const uint8_t* before, const uint8_t* now, size_t bytes, Checksum& checksum, uint8_t* to) {
   const size_t elements = bytes / sizeof(Word);
+  Changes changes;
   uint8_t* at = to;
   for (size_t i = 0; i < elements; i += kBlock) {
     const size_t offset = i * sizeof(Word);
-    at += encode_block<Word>(before == nullptr ? nullptr : before + offset, now + offset,
-                             std::min(kBlock, elements - i), changes, at);
+    const size_t count = std::min(kBlock, elements - i);
+    at += encode_block<Word>(before == nullptr ? nullptr : before + offset, now + offset, count, changes, at);
+    checksum.add(now + offset, count * sizeof(Word));
   }
   return static_cast<size_t>(at - to);
 }
 
 template <typename Word>
-void apply_piece(const uint8_t* from, const uint8_t* end, const uint8_t* before, uint8_t* now, size_t bytes) {
+void apply_piece(const uint8_t* from, const uint8_t* end, const uint8_t* before, uint8_t* now, size_t bytes,
+                 Checksum& checksum) {
   const size_t elements = bytes / sizeof(Word);
   for (size_t i = 0; i < elements; i += kBlock) {
     const size_t offset = i * sizeof(Word);
-    from = apply_block<Word>(from, end, before == nullptr ? nullptr : before + offset, std::min(kBlock, elements - i),
-                             now + offset);
+    const size_t count = std::min(kBlock, elements - i);
+    from = apply_block<Word>(from, end, before == nullptr ? nullptr : before + offset, count, now + offset);
+    checksum.add(now + offset, count * sizeof(Word));
   }
   if (from != end) throw damaged("a piece is longer than its blocks");
-}
-
-uint64_t sum_of(const uint8_t* data, size_t bytes) {
-  Checksum checksum;
-  checksum.add(data, bytes);
-  return checksum.value();
 }
 
 // Calls do(piece) for each of them, from several threads; the first exception comes out.
@@ -276,16 +278,16 @@ std::vector<uint8_t> encode_delta(const uint8_t* before, const uint8_t* now, siz
   std::vector<std::vector<uint8_t>> codes(pieces);
   std::vector<uint64_t> sums(pieces);
   each_piece(pieces, threads, [&](size_t i) {
-    thread_local Changes changes;
-    // A block may take its raw bytes and one, and the writer of bits 8 more.
-    thread_local std::vector<uint8_t> room(kPiece + kPiece / kBlock + 64);
+    // A block may take its raw bytes and one, and the writer of bits 8 more. Most of it is not touched.
+    const auto room = std::make_unique_for_overwrite<uint8_t[]>(kPiece + kPiece / kBlock + 64);
+    Checksum checksum;
     const size_t at = i * kPiece;
     const size_t count = std::min(kPiece, bytes - at);
     const uint8_t* from = before == nullptr ? nullptr : before + at;
-    const size_t length = width == 2 ? encode_piece<uint16_t>(from, now + at, count, changes, room.data())
-                                     : encode_piece<uint32_t>(from, now + at, count, changes, room.data());
-    codes[i].assign(room.data(), room.data() + length);
-    sums[i] = sum_of(now + at, count);
+    const size_t length = width == 2 ? encode_piece<uint16_t>(from, now + at, count, checksum, room.get())
+                                     : encode_piece<uint32_t>(from, now + at, count, checksum, room.get());
+    codes[i].assign(room.get(), room.get() + length);
+    sums[i] = checksum.value();
   });
   size_t total = kHeader + pieces * kEntry;
   for (const auto& code : codes) total += code.size();
@@ -329,11 +331,12 @@ void apply_delta(const uint8_t* delta, size_t delta_bytes, const uint8_t* before
     const size_t at = i * kPiece;
     const size_t count = std::min(kPiece, bytes - at);
     const uint8_t* base = changes == 0 ? nullptr : before + at;
+    Checksum checksum;
     if (width == 2)
-      apply_piece<uint16_t>(delta + begins[i], delta + begins[i + 1], base, now + at, count);
+      apply_piece<uint16_t>(delta + begins[i], delta + begins[i + 1], base, now + at, count, checksum);
     else
-      apply_piece<uint32_t>(delta + begins[i], delta + begins[i + 1], base, now + at, count);
-    if (sum_of(now + at, count) != load<uint64_t>(delta + kHeader + i * kEntry + 8))
+      apply_piece<uint32_t>(delta + begins[i], delta + begins[i + 1], base, now + at, count, checksum);
+    if (checksum.value() != load<uint64_t>(delta + kHeader + i * kEntry + 8))
       throw damaged("what comes out is not what went in: it changes another version, or was damaged on its way");
   });
 }

@@ -29,7 +29,9 @@ export {
   Queue,
   type QueueHandle,
   type QueueOptions,
+  type Spread,
   spawnGroup,
+  spread,
   type WaitOptions,
 } from '../patterns/index.ts';
 export {

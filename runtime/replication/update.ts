@@ -1,9 +1,12 @@
 // One version of a segment on its way to another host: a header, then its regions in order, each as what brings the version that the other host
 // has to this one (kernels/delta.ts), with checksums.
+import { availableParallelism } from 'node:os';
 import { applyDelta, encodeDelta, type Slot } from '../../kernels/host.ts';
 
 /** What is encoded, sent and written at once. */
 export const REGION_BYTES = 4 * 2 ** 20;
+/** A region has four pieces that threads can share. */
+const threads = Math.min(4, availableParallelism());
 
 export interface VersionName {
   lineage: number;
@@ -28,7 +31,7 @@ const regionAt = (slot: Slot, at: number): Uint8Array => slot.view(at, Math.min(
 export async function* regionsOf(next: Slot, base: Slot | undefined, elementBytes: 2 | 4): AsyncGenerator<Uint8Array> {
   const encoded = (at: number): Promise<Uint8Array> | undefined => {
     if (at >= next.bytes) return undefined;
-    const region = encodeDelta(base && regionAt(base, at), regionAt(next, at), { elementBytes });
+    const region = encodeDelta(base && regionAt(base, at), regionAt(next, at), { elementBytes, threads });
     region.catch(() => {}); // it is awaited below, unless nobody wants it any more
     return region;
   };
@@ -66,7 +69,7 @@ export class UpdateWriter {
   async add(region: Uint8Array): Promise<void> {
     const at = this.#at;
     if (this.complete) throw new RangeError('more regions than the slot has');
-    await applyDelta(region, this.#base && regionAt(this.#base, at), regionAt(this.#slot, at));
+    await applyDelta(region, this.#base && regionAt(this.#base, at), regionAt(this.#slot, at), { threads });
     this.#at += REGION_BYTES;
     this.bytes += region.length;
   }

@@ -4,22 +4,26 @@ import { CommandError } from '../errors.ts';
 import { controlSuite } from './control.ts';
 import { engineSuite } from './engine.ts';
 import { environmentSuite } from './environments.ts';
+import { linksSuite } from './links.ts';
 import { memorySuite } from './memory.ts';
 import { pipelineSuite } from './pipeline.ts';
 import { printRows, type Row, type Skip, type Suite } from './rows.ts';
 import { runtimeSuite } from './runtime.ts';
 import { sandboxSuite } from './sandbox.ts';
 import { scaleSuite } from './scale.ts';
+import { weightsSuite } from './weights.ts';
 
 const SUITES: Readonly<Record<string, Suite>> = {
   control: controlSuite,
   env: environmentSuite,
   engine: engineSuite,
+  links: linksSuite,
   memory: memorySuite,
   pipeline: pipelineSuite,
   runtime: runtimeSuite,
   sandbox: sandboxSuite,
   scale: scaleSuite,
+  weights: weightsSuite,
 };
 
 /** Without a word from a row: no piece of one takes so long, with rivals and on a busy machine. */

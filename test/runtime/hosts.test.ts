@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
-import { init, kill, listNodes, put, SegmentReplica, SegmentSource, shutdown, spawn } from '../../runtime/index.ts';
+import { init, kill, listActors, listNodes, put, SegmentReplica, SegmentSource, shutdown, spawn, spread } from '../../runtime/index.ts';
 import { Peer, Reader, Writer } from './fixtures/hosts.ts';
 
 t.setTimeout(120_000);
@@ -104,4 +104,34 @@ t.test('a segment is followed on another host, version by version, and no reader
   t.match(await late.reached({ lineage: 0, version: 13 }, 10_000), { version: 13 }, 'one that comes late catches up');
   await t.rejects(late.reached({ lineage: 0, version: 14 }, 50).then(), { code: 'SINKFLEX_REPLICA_BEHIND' });
   await Promise.all([kill(replica), kill(late), kill(source), kill(reader), kill(writer)]);
+});
+
+t.test('a value is spread over the hosts in a chain, and is one of each of them then', async (t) => {
+  const value = { name: 'table', rows: new Float64Array(700_000).map((_, i) => i * 0.5) };
+  const sum = value.rows.reduce((x, y) => x + y, 0);
+  const copies = await spread(value, ['b', 'a']);
+  for (const node of ['a', 'b']) {
+    const peer = spawn(Peer, { strategy: { node } });
+    t.equal(await peer.sumOf(copies.on(node)), sum);
+    await kill(peer);
+  }
+  t.same(
+    listActors()
+      .filter(({ kind, state }) => kind === 'SpreadNode' && state === 'alive')
+      .map(({ node }) => node)
+      .sort(),
+    ['a', 'b'],
+  );
+  t.throws(() => copies.on('c'), { code: 'SINKFLEX_BAD_OPTION' });
+  await copies.release();
+  const small = await spread('a word', ['a']);
+  t.equal(await small.on('a'), 'a word');
+  await small.release();
+  await t.rejects(spread(1, ['a', 'a']), { code: 'SINKFLEX_BAD_OPTION' });
+  await t.rejects(spread(value, ['a', 'nowhere'], { timeoutMs: 500 }), { code: /SINKFLEX_/ });
+  t.same(
+    listActors().filter(({ kind, state }) => kind === 'SpreadNode' && state !== 'dead'),
+    [],
+    'nothing is left behind',
+  );
 });

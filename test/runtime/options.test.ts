@@ -89,6 +89,7 @@ const rows: Row[] = [
     slip: ['label', 'labels'],
     outOfBounds: { sharedWorkers: 0 },
   },
+  { of: 'spread', call: (o) => runtime.spread(1, [], o), slip: ['timeout', 'timeoutMs'], outOfBounds: late },
   { of: 'submitJob', call: (o) => runtime.submitJob(['true'], o), slip: ['jobs', 'job'] },
   { of: 'stopJob', call: (o) => runtime.stopJob('one', o), slip: ['timeout', 'timeoutMs'], outOfBounds: late },
   { of: 'kill', call: (o) => kill(counter, o), slip: ['restarts', 'restart'], outOfBounds: late },

@@ -14,6 +14,7 @@ const FOLDER = join(packageRoot, 'scripts', 'bench', 'peers');
 export const GLOO_MEMBERS = 2;
 const PEERS = {
   Ray: { script: 'ray_rows.py', args: [] },
+  'Ray hosts': { script: 'ray_links.py', args: [] },
   gloo: { script: 'gloo_rows.py', args: [String(GLOO_MEMBERS)] },
 };
 export type PeerName = keyof typeof PEERS;

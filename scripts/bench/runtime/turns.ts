@@ -6,6 +6,8 @@ import { type Peer, type PeerName, peerNamed } from './peers.ts';
 export const SUITE = 'runtime';
 
 export interface Comparison {
+  /** Default `runtime`. */
+  suite?: string;
   row: string;
   unit: string;
   better: 'higher' | 'lower';
@@ -22,7 +24,8 @@ export interface Comparison {
 /** Measures a row and reports it. */
 export async function compare(context: SuiteContext, c: Comparison): Promise<void> {
   const found = c.peer === undefined ? undefined : await peerNamed(c.against ?? 'Ray', context);
-  if (typeof found === 'string') context.report({ suite: SUITE, row: c.row, skipped: `peer: ${found}` });
+  const { suite = SUITE } = c;
+  if (typeof found === 'string') context.report({ suite, row: c.row, skipped: `peer: ${found}` });
   const peer = typeof found === 'object' ? found : undefined;
   const ours: number[] = [];
   const theirs: number[] = [];
@@ -35,7 +38,7 @@ export async function compare(context: SuiteContext, c: Comparison): Promise<voi
   context.report(
     judged(
       {
-        suite: SUITE,
+        suite,
         row: c.row,
         unit: c.unit,
         ours: round(own),

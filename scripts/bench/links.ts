@@ -1,0 +1,121 @@
+// Suite `links`: calls and large values between two hosts (agents that share nothing, on this machine) beside Ray across two local nodes, and
+// beside a raw socket of Node between two processes.
+import { type ActorHandle, defineActor, put, ready, spawn } from '../../runtime/index.ts';
+import { withHosts } from './links/hosts.ts';
+import { openRaw } from './links/raw.ts';
+import type { Suite, SuiteContext } from './rows.ts';
+import { compare, each, median, round, together } from './runtime/turns.ts';
+
+const SUITE = 'links';
+const GIGABYTE = 1_000_000_000;
+const STORE_BYTES = 3 * 2 ** 30;
+const CALLS = { sync: 300, async: 1000 };
+/** How much better than Ray, and how much of the raw socket. */
+const CALL_BAR = 4;
+const OBJECT_BAR = 1.5;
+const RAW_BAR = 0.6;
+
+class EndActor {
+  #kept: ReturnType<typeof put<Uint8Array>> | undefined;
+  noop(): string {
+    return 'ok';
+  }
+  /** Microseconds of a call to the other, median. */
+  async calls(other: ActorHandle<EndActor>, n: number): Promise<number> {
+    return (await each(n, () => other.noop())).median;
+  }
+  async flood(other: ActorHandle<EndActor>, n: number): Promise<number> {
+    return together(n, () => other.noop());
+  }
+  keep(bytes: number): { ref: ReturnType<typeof put<Uint8Array>> } {
+    this.#kept?.release();
+    this.#kept = put(new Uint8Array(bytes).fill(1));
+    return { ref: this.#kept };
+  }
+  last(value: Uint8Array): number {
+    return value.at(-1)!;
+  }
+}
+export const End = defineActor(import.meta.url, 'End', EndActor);
+
+async function withPair(
+  tls: boolean,
+  work: (a: ActorHandle<typeof End>, b: ActorHandle<typeof End>, certificates: Parameters<typeof openRaw>[0]) => Promise<void>,
+) {
+  await withHosts(2, { tls, storeBytes: STORE_BYTES }, async ({ nodes, tls: certificates }) => {
+    const [a, b] = nodes.map((node) => spawn(End, { strategy: { node } }));
+    await Promise.all([a!, b!].map((each) => ready(each, { timeoutMs: 60_000 })));
+    await work(a!, b!, certificates);
+  });
+}
+
+async function call(context: SuiteContext, how: 'sync' | 'async'): Promise<void> {
+  await withPair(false, async (a, b) => {
+    const turn = () => (how === 'sync' ? a.calls(b, CALLS.sync) : a.flood(b, CALLS.async));
+    for (let i = 0; i < 5; i++) await turn();
+    await compare(context, {
+      suite: SUITE,
+      row: `links.call.${how}`,
+      unit: how === 'sync' ? 'us' : 'calls/s',
+      better: how === 'sync' ? 'lower' : 'higher',
+      turns: 7,
+      ours: async () => await turn(),
+      against: 'Ray hosts',
+      peer: (ray) => ray.ask(`call_${how}`, { n: CALLS[how] }),
+      bar: { ratio: CALL_BAR },
+    });
+  });
+}
+
+/** A value of 1 GB that one host has and an actor of the other is given: until that has seen its last byte. */
+async function object(context: SuiteContext, tls: boolean): Promise<void> {
+  await withPair(tls, async (a, b, certificates) => {
+    const raw = await openRaw(certificates);
+    const data = new Uint8Array(GIGABYTE).fill(1);
+    const raws: number[] = [];
+    const ours: number[] = [];
+    const turn = async (): Promise<number> => {
+      const { ref } = await a.keep(GIGABYTE);
+      const start = performance.now();
+      if ((await b.last(ref)) !== 1) throw new Error('what came is not what was put');
+      const rate = GIGABYTE / 1e6 / (performance.now() - start);
+      ref.release();
+      raws.push(GIGABYTE / 1e9 / (await raw.send(data)));
+      ours.push(rate);
+      return rate;
+    };
+    try {
+      await turn();
+      raws.length = ours.length = 0;
+      await compare(context, {
+        suite: SUITE,
+        row: `links.object.1gb${tls ? '.tls' : ''}`,
+        unit: 'GB/s',
+        better: 'higher',
+        turns: 5,
+        ours: turn,
+        // Ray has no TLS for objects between nodes by default.
+        ...(tls ? {} : { against: 'Ray hosts' as const, peer: (ray) => ray.ask('object', { size: GIGABYTE }), bar: { ratio: OBJECT_BAR } }),
+      });
+      const share = median(ours) / median(raws);
+      context.report({
+        suite: SUITE,
+        row: `links.object.1gb${tls ? '.tls' : ''}.of_raw`,
+        unit: tls ? 'of node:tls' : 'of node:net',
+        ours: round(share),
+        bar: `>= ${RAW_BAR}`,
+        pass: share >= RAW_BAR,
+        details: { raw_gb_per_s: round(median(raws)), ours_gb_per_s: round(median(ours)), turns: ours.length },
+      });
+    } finally {
+      await raw.close();
+    }
+  });
+}
+
+export const linksSuite: Suite = {
+  'links.call.sync': (context) => call(context, 'sync'),
+  'links.call.async': (context) => call(context, 'async'),
+  'links.object.1gb': (context) => object(context, false),
+  'links.object.1gb.tls': (context) => object(context, true),
+};
