@@ -5,13 +5,16 @@ import { RuntimeFailure } from '../api/errors.ts';
 const UNITS = { ms: 1, s: 1000, m: 60_000 } as const;
 
 /** `250ms`, `4s`, `1m`, or milliseconds. */
-const duration = z.union([
-  z.number().nonnegative(),
-  z
-    .string()
-    .regex(/^\d+(\.\d+)?(ms|s|m)$/, 'a time such as 250ms, 4s or 1m')
-    .transform((text) => Number.parseFloat(text) * UNITS[/[a-z]+$/.exec(text)![0] as keyof typeof UNITS]),
-]);
+const duration = z.union(
+  [
+    z.number().nonnegative(),
+    z
+      .string()
+      .regex(/^\d+(\.\d+)?(ms|s|m)$/)
+      .transform((text) => Number.parseFloat(text) * UNITS[/[a-z]+$/.exec(text)![0] as keyof typeof UNITS]),
+  ],
+  { error: 'a time such as 250ms, 4s or 1m' },
+);
 const share = z.number().min(0).max(1);
 const name = z.string().min(1);
 
