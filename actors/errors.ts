@@ -57,6 +57,8 @@ export const actorsErrorCodes = {
   SINKFLEX_MODEL_MISMATCH:
     "Take a model that was made for this environment and leave the model's shape as it was; a new run (no --resume, no model.path) makes its own.",
   SINKFLEX_TRAINER_LOST: 'Call begin (a fresh start) or restore (a checkpoint) before anything else of a restarted trainer.',
+  SINKFLEX_ROLLOUT_SERVER:
+    'Look at the server that the message names: it must be of the kind that rollout.name says, see the folder of the weights, and allow their update.',
   SINKFLEX_ROLLOUT_ABANDONED: 'The run went back to a checkpoint or ended; the episodes are sampled anew where they are still needed.',
   SINKFLEX_TASK_FILE: 'Correct the line of the task file that the message names.',
   SINKFLEX_SAMPLER: 'Name one of the samplers that the message lists, and give it what it needs.',

@@ -15,7 +15,7 @@ import type { RolloutWorker } from './pool.ts';
 import type { ProgressListener } from './progress.ts';
 import type { Recorder } from './recorder.ts';
 import type { ActorRecord } from './run-folder.ts';
-import { environmentOptions, environmentTimeoutMs, recipeOf } from './settings.ts';
+import { environmentOptions, environmentTimeoutMs, recipeOf, rolloutServer } from './settings.ts';
 import { TrainerGroup } from './trainer-group.ts';
 
 /** Deaths within a minute that an actor is restarted after. */
@@ -89,6 +89,7 @@ export function spawnRollout(
   environments: Cast['environments'],
 ): ActorHandle<typeof RolloutActor> {
   const { rollout } = config;
+  const server = rolloutServer(config);
   const name = `rollout-${i}`;
   const handle = spawn(RolloutActor, {
     name,
@@ -114,6 +115,7 @@ export function spawnRollout(
           ...(rollout.kv_cache_tokens === null ? {} : { cacheTokens: rollout.kv_cache_tokens }),
         },
         ...(rollout.top_p < 1 ? { topP: rollout.top_p } : {}),
+        ...(server === undefined ? {} : { server }),
         retries: episodeRetries,
         environmentTimeoutMs,
         demonstrationNoise: config.sft.noise,

@@ -250,6 +250,15 @@ function contradictions(c: TrainingConfig): string[] {
   if (rollout.n < 2 && ['grpo', 'rloo', 'reinforce_plus_plus_baseline'].includes(algorithm.adv_estimator)) {
     wrong.push(`rollout.n = ${rollout.n}: ${algorithm.adv_estimator} compares samples of one prompt, so at least 2`);
   }
+  if (rollout.name !== 'sinkflex') {
+    if (rollout.server.url === null) wrong.push(`rollout.name = ${rollout.name}: needs rollout.server.url`);
+    if (rollout.temperature !== 1)
+      wrong.push(
+        `rollout.temperature = ${rollout.temperature}: 1 with rollout.name=${rollout.name}, whose log-probabilities are taken without a temperature`,
+      );
+    if (actor.router_replay.mode !== 'disabled')
+      wrong.push(`actor.router_replay.mode = ${actor.router_replay.mode}: disabled with rollout.name=${rollout.name}`);
+  }
   const { debug } = c;
   if (debug.rollout_only && debug.train_only !== null) wrong.push('debug.rollout_only = true: not together with debug.train_only');
   if ((debug.rollout_only || debug.train_only !== null) && c.resume !== null)

@@ -173,6 +173,23 @@ export const TrainingConfig = z.strictObject({
     top_k: key(z.int().min(-1), -1, 'tokens', 'tokens kept; -1 keeps all'),
     num_actors: key(count().nullable(), null, 'actors', 'rollout actors; null fits the machine'),
     threads: key(count().nullable(), null, 'threads', 'engine threads of one rollout actor; null fits the machine'),
+    name: key(
+      z.enum(['sinkflex', 'vllm', 'sglang']),
+      'sinkflex',
+      '',
+      'what generates: our engine, or a vLLM or SGLang server (docs/rollout-servers.md)',
+    ),
+    server: section({
+      url: key(z.url({ protocol: /^https?$/ }).nullable(), null, 'URL', 'where that server is, such as http://127.0.0.1:8000'),
+      model: key(z.string().min(1), 'policy', '', 'the name that a vLLM server goes by (--served-model-name)'),
+      weights: key(
+        z.string().min(1).nullable(),
+        null,
+        'path',
+        'folder that the server sees too, where new weights are put for it; null is a temporary folder of this machine',
+      ),
+      timeout_s: key(positive(), 300, 's', 'deadline of one request'),
+    }),
     max_num_seqs: key(count().max(65536), 128, 'sequences', 'episodes one rollout actor runs at once'),
     max_model_len: key(z.int().min(16), 512, 'tokens', 'longest whole conversation; an episode that reaches it ends as length'),
     min_p: key(z.number().min(0).max(1), 0, '', 'least part of the largest probability; 0 keeps all tokens'),

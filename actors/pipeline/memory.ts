@@ -61,7 +61,7 @@ export function runMemory(config: TrainingConfig, model: ModelConfig, cores = av
     optimizer: training.optimizer,
     activations: trainers * (training.activations + training.workspace + training.logits),
     reference,
-    cache: placement.rolloutActors * tokens * perToken,
+    cache: rollout.name === 'sinkflex' ? placement.rolloutActors * tokens * perToken : 0,
   };
   return { ...parts, total: Object.values(parts).reduce((sum, bytes) => sum + bytes, 0) };
 }

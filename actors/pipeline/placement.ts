@@ -21,7 +21,8 @@ export interface Placement {
  * all cores: in synchronous mode it works alone, in asynchronous mode the operating system divides them.
  */
 export function place(c: TrainingConfig, cores: number): Placement {
-  const rolloutActors = c.rollout.num_actors ?? Math.max(1, Math.min(cores, 8));
+  // One actor feeds a server, which batches what it is given.
+  const rolloutActors = c.rollout.name !== 'sinkflex' ? 1 : (c.rollout.num_actors ?? Math.max(1, Math.min(cores, 8)));
   return {
     rolloutActors,
     rolloutThreads: c.rollout.threads ?? Math.max(1, Math.floor(cores / rolloutActors)),

@@ -1,5 +1,8 @@
 /** From the settings of a run to what each actor is given: recipe, schedules, model shape. Pure. */
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
 import { type ModelConfig, type MomentDtype, parseModelConfig } from '../../kernels/index.ts';
+import type { RolloutOptions } from '../rollout/index.ts';
 import { klEstimator, objectiveOptions, type Recipe, type Schedule } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
 
@@ -115,6 +118,20 @@ export function modelConfigOf(c: TrainingConfig, vocabulary: { size: number; eos
     ...(vocabulary.eosTokenId === undefined ? {} : { eos_token_id: vocabulary.eosTokenId }),
     ...(vocabulary.padTokenId === undefined ? {} : { pad_token_id: vocabulary.padTokenId }),
   });
+}
+
+/** The server that generates, where our engine does not. */
+export function rolloutServer({ rollout }: TrainingConfig): RolloutOptions['server'] {
+  const { name, server } = rollout;
+  if (name === 'sinkflex') return undefined;
+  const { url, model, weights, timeout_s } = server;
+  return {
+    kind: name,
+    url: url!,
+    model,
+    folder: resolve(weights ?? join(tmpdir(), `sinkflex-weights-${process.pid}`)),
+    timeoutMs: timeout_s * 1000,
+  };
 }
 
 /** An environment that takes this long is lost; its episode is redone. */

@@ -12,5 +12,7 @@ export {
 } from './episode.ts';
 export { isInfrastructureFailure, playWithRetries } from './retry.ts';
 export { Rollout, RolloutActor, type RolloutAssignment, type RolloutOptions, type RolloutStatus } from './rollout.ts';
+export { ServerEngine, type ServerEngineOptions } from './server-engine.ts';
+export { type ServerKind, serverKinds } from './server-protocols.ts';
 export { TokenBuffer } from './token-buffer.ts';
 export { copyNames, type ReplicatedStore } from './weights.ts';

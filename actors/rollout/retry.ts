@@ -15,6 +15,7 @@ const infrastructure: ReadonlySet<string> = new Set([
   'SINKFLEX_ENVIRONMENT_LOST',
   'SINKFLEX_SANDBOX_LOST',
   'SINKFLEX_REWARD_FAILED',
+  'SINKFLEX_ROLLOUT_SERVER',
 ]);
 
 export function isInfrastructureFailure(e: unknown): boolean {

@@ -10,8 +10,9 @@ import { type Chat, episodeIds } from '../language/index.ts';
 import type { Task } from '../tasks/index.ts';
 import type { Trajectory } from '../trajectory/index.ts';
 import { type DialogueOptions, dialogueOf } from './dialogue.ts';
-import { type EpisodeLimits, type EpisodeTask, playEpisode, type RemoteEpisode } from './episode.ts';
+import { type EpisodeLimits, type EpisodeTask, type GenerationEngine, playEpisode, type RemoteEpisode } from './episode.ts';
 import { playWithRetries } from './retry.ts';
+import { ServerEngine, type ServerEngineOptions } from './server-engine.ts';
 import { openWeights, type ReplicatedStore } from './weights.ts';
 
 export interface RolloutOptions {
@@ -32,6 +33,8 @@ export interface RolloutOptions {
   /** Options of the engine's cache. */
   cache?: Pick<EngineOptions, 'prefixCaching' | 'cacheOnUpdate' | 'maxNumBatchedTokens' | 'cacheTokens'>;
   topP?: number;
+  /** A server that generates in the place of our engine. */
+  server?: Omit<ServerEngineOptions, 'maxSequences' | 'maxSequenceTokens' | 'fetch'>;
   /** Trajectories carry the experts that each token went to (models with experts only). */
   recordExperts?: boolean;
   /** How often an episode is begun anew after an infrastructure failure. */
@@ -64,7 +67,7 @@ const validationKey = 0x80000001;
 export class Rollout {
   readonly #o: RolloutOptions;
   #store!: WeightStore;
-  #engine!: Engine;
+  #engine!: GenerationEngine & Pick<Engine, 'dispose'>;
   readonly #chat: Chat;
   readonly #prefix = `${currentActor().name}/${currentActor().incarnation}`;
   #open = 0;
@@ -80,6 +83,10 @@ export class Rollout {
   async start(): Promise<void> {
     const o = this.#o;
     this.#store = await openWeights(o.store);
+    if (o.server) {
+      this.#engine = new ServerEngine(this.#store, { ...o.server, maxSequences: o.maxSequences, maxSequenceTokens: o.limits.maxTokens });
+      return;
+    }
     this.#engine = new Engine({
       store: this.#store,
       threads: o.threads,
