@@ -25,8 +25,10 @@ export interface SamplerContext {
 
 /** JSON. */
 export interface SamplerState {
+  /** Of arms. */
   rates: EstimateState;
-  /** Curriculum: levels opened. */
+  /** Curriculum: of levels, and how many are open. */
+  levels?: EstimateState;
   opened?: number;
 }
 
@@ -144,15 +146,12 @@ class Curriculum extends Uniform {
   }
 
   override state(): SamplerState {
-    // Levels count from -1 down, beside the arms.
-    const levels = Object.entries(this.#byLevel.state()).map(([level, v]) => [String(-1 - Number(level)), v] as const);
-    return { rates: { ...super.state().rates, ...Object.fromEntries(levels) }, opened: this.#opened };
+    return { ...super.state(), levels: this.#byLevel.state(), opened: this.#opened };
   }
 
   override restore(s: SamplerState): void {
-    const of = (keep: (arm: number) => boolean) => Object.entries(s.rates).filter(([arm]) => keep(Number(arm)));
-    this.rates.restore(Object.fromEntries(of((arm) => arm >= 0)));
-    this.#byLevel.restore(Object.fromEntries(of((arm) => arm < 0).map(([arm, v]) => [String(-1 - Number(arm)), v])));
+    super.restore(s);
+    this.#byLevel.restore(s.levels ?? {});
     this.#opened = s.opened ?? 1;
   }
 }
