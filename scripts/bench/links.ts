@@ -1,6 +1,6 @@
 // Suite `links`: calls and large values between two hosts (agents that share nothing, on this machine) beside Ray across two local nodes, and
 // beside a raw socket of Node between two processes.
-import { type ActorHandle, defineActor, put, ready, spawn } from '../../runtime/index.ts';
+import { type ActorHandle, defineActor, ready, spawn } from '../../runtime/index.ts';
 import { withHosts } from './links/hosts.ts';
 import { openRaw } from './links/raw.ts';
 import type { Suite, SuiteContext } from './rows.ts';
@@ -16,7 +16,7 @@ const OBJECT_BAR = 1.5;
 const RAW_BAR = 0.6;
 
 class EndActor {
-  #kept: ReturnType<typeof put<Uint8Array>> | undefined;
+  #value: Uint8Array | undefined;
   noop(): string {
     return 'ok';
   }
@@ -27,10 +27,12 @@ class EndActor {
   async flood(other: ActorHandle<EndActor>, n: number): Promise<number> {
     return together(n, () => other.noop());
   }
-  keep(bytes: number): { ref: ReturnType<typeof put<Uint8Array>> } {
-    this.#kept?.release();
-    this.#kept = put(new Uint8Array(bytes).fill(1));
-    return { ref: this.#kept };
+  /** GB/s until the other has seen the last byte of a value that it is given. */
+  async give(other: ActorHandle<EndActor>, bytes: number): Promise<number> {
+    this.#value = this.#value?.length === bytes ? this.#value : new Uint8Array(bytes).fill(1);
+    const start = performance.now();
+    if ((await other.last(this.#value)) !== 1) throw new Error('what came is not what was sent');
+    return bytes / 1e6 / (performance.now() - start);
   }
   last(value: Uint8Array): number {
     return value.at(-1)!;
@@ -67,7 +69,7 @@ async function call(context: SuiteContext, how: 'sync' | 'async'): Promise<void>
   });
 }
 
-/** A value of 1 GB that one host has and an actor of the other is given: until that has seen its last byte. */
+/** A value of 1 GB is an argument of a call to an actor of the other host. */
 async function object(context: SuiteContext, tls: boolean): Promise<void> {
   await withPair(tls, async (a, b, certificates) => {
     const raw = await openRaw(certificates);
@@ -75,11 +77,7 @@ async function object(context: SuiteContext, tls: boolean): Promise<void> {
     const raws: number[] = [];
     const ours: number[] = [];
     const turn = async (): Promise<number> => {
-      const { ref } = await a.keep(GIGABYTE);
-      const start = performance.now();
-      if ((await b.last(ref)) !== 1) throw new Error('what came is not what was put');
-      const rate = GIGABYTE / 1e6 / (performance.now() - start);
-      ref.release();
+      const rate = await a.give(b, GIGABYTE);
       raws.push(GIGABYTE / 1e9 / (await raw.send(data)));
       ours.push(rate);
       return rate;
