@@ -146,6 +146,9 @@ export class FaultCluster {
     if (head !== undefined && head.exitCode === null) head.kill('SIGTERM');
     else for (const child of alive()) child.kill('SIGTERM');
     await within(END_MS, () => alive().length === 0);
+    // One that was away when the head ended waits for the next.
+    for (const child of alive()) child.kill('SIGTERM');
+    await within(END_MS, () => alive().length === 0);
     const stubborn = alive();
     for (const child of stubborn) child.kill('SIGKILL');
     await within(END_MS, () => this.processes().length === 0);

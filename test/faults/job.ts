@@ -7,7 +7,6 @@ import {
   type FaultReport,
   init,
   injectFaults,
-  onActorChange,
   ready,
   shutdown,
   spawn,
@@ -34,10 +33,8 @@ export interface JobResult {
   sum: number;
   books: Books;
   report: FaultReport;
-  /** The longest that a call took. */
+  /** The longest that a call took: until its worker answered, wherever it was by then. */
   slowestMs: number;
-  /** From the first `down` of a worker to `alive`, the longest. */
-  awayMs: number;
 }
 
 const WORKERS = ['east', 'west', 'east', 'west'];
@@ -60,17 +57,6 @@ async function work(order: JobOrder): Promise<JobResult> {
     }),
   );
   await Promise.all([ready(book), ...workers.map((worker) => ready(worker, { timeoutMs: 20_000 }))]);
-  const away = new Map<string, number>();
-  let awayMs = 0;
-  onActorChange(({ name, state }) => {
-    if (!name.startsWith('grinder')) return;
-    const since = away.get(name);
-    if (state !== 'alive') away.set(name, since ?? performance.now());
-    else if (since !== undefined) {
-      awayMs = Math.max(awayMs, performance.now() - since);
-      away.delete(name);
-    }
-  });
   const faults = await injectFaults(order.plan);
   process.stdout.write(`${JSON.stringify({ began: true })}\n`);
   const began = performance.now();
@@ -100,7 +86,7 @@ async function work(order: JobOrder): Promise<JobResult> {
   }
   await ending;
   const books = await book.books();
-  return { items, sum, books, report: report!, slowestMs: Math.round(slowestMs), awayMs: Math.round(awayMs) };
+  return { items, sum, books, report: report!, slowestMs: Math.round(slowestMs) };
 }
 
 const [, , address = '', tokenFile = '', orderFile = '', listen] = process.argv;

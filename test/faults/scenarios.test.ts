@@ -128,7 +128,7 @@ function strike(net: Namespaces, host: string, what: NetworkFault): () => void {
   }
 }
 
-function endsWell(t: Asserts, { faults = [], once = false, awayMs }: Scenario, said: JobResult | { code: string }): void {
+function endsWell(t: Asserts, { faults = [], once = false, answersMs }: Scenario, said: JobResult | { code: string }): void {
   if ('code' in said) {
     t.fail(`it ended with ${JSON.stringify(said)}`);
     return;
@@ -144,5 +144,5 @@ function endsWell(t: Asserts, { faults = [], once = false, awayMs }: Scenario, s
     t.ok(missed || recoveredMs !== undefined, `${fault} ${target}: ${failed ?? `recovered after ${recoveredMs} ms`}`);
   }
   t.same(report.lost.actors, [], 'nothing was lost');
-  if (awayMs !== undefined) t.ok(said.awayMs < awayMs * PATIENCE, `no worker was away for longer than ${said.awayMs} ms`);
+  if (answersMs !== undefined) t.ok(said.slowestMs < answersMs * PATIENCE, `no call took longer than ${said.slowestMs} ms`);
 }

@@ -18,8 +18,8 @@ export interface Scenario {
   error?: string | RegExp;
   /** No process is lost: every item is done once. */
   once?: boolean;
-  /** No worker may be away for longer. */
-  awayMs?: number;
+  /** No call may take longer: its worker answers by then, wherever it is. */
+  answersMs?: number;
   withinMs: number;
 }
 
@@ -43,7 +43,7 @@ export const scenarios: readonly Scenario[] = [
   { name: 'nothing goes wrong', once: true, withinMs: QUICK },
 
   // Workers
-  { name: 'a worker is killed', faults: [{ fault: 'kill', target: worker, step: 2 }], awayMs: 5000, withinMs: QUICK },
+  { name: 'a worker is killed', faults: [{ fault: 'kill', target: worker, step: 2 }], answersMs: 5000, withinMs: QUICK },
   {
     name: 'a worker is killed every now and then',
     faults: [{ fault: 'kill', target: worker, everyStep: true, probability: 0.8, times: 4 }],
@@ -75,14 +75,14 @@ export const scenarios: readonly Scenario[] = [
   },
 
   // Agents
-  { name: 'an agent is killed', faults: [{ fault: 'kill', target: east, step: 2 }], awayMs: 5000, withinMs: QUICK },
+  { name: 'an agent is killed', faults: [{ fault: 'kill', target: east, step: 2 }], answersMs: 5000, withinMs: QUICK },
   {
     name: 'two agents are killed at once',
     faults: [
       { fault: 'kill', target: east, step: 2 },
       { fault: 'kill', target: west, step: 2 },
     ],
-    awayMs: 5000,
+    answersMs: 5000,
     withinMs: QUICK,
   },
   {
@@ -97,7 +97,7 @@ export const scenarios: readonly Scenario[] = [
   {
     name: 'an agent is stopped for longer than its lease',
     faults: [{ fault: 'stop', target: east, at: 100, for: 14_000 }],
-    awayMs: 12_000,
+    answersMs: 12_000,
     withinMs: SLOW,
   },
   { name: 'an agent is slow', faults: [{ fault: 'slow', target: east, at: 100, for: 3000 }], once: true, withinMs: QUICK },
@@ -194,7 +194,7 @@ export const scenarios: readonly Scenario[] = [
   {
     name: 'a host is cut off for good',
     faults: [{ fault: 'partition', target: east, at: 100, for: 14_000 }],
-    awayMs: 12_000,
+    answersMs: 12_000,
     withinMs: SLOW,
   },
   { name: 'a host does not hear', faults: [{ fault: 'partition', target: east, direction: 'in', at: 100, for: 14_000 }], withinMs: SLOW },
@@ -228,7 +228,7 @@ export const scenarios: readonly Scenario[] = [
   {
     name: 'all packets of a host are dropped for good',
     network: [{ atMs: 100, forMs: 14_000, host: 'east', what: 'drop' }],
-    awayMs: 12_000,
+    answersMs: 12_000,
     withinMs: SLOW,
   },
   { name: 'the connections of a host are reset', network: [{ atMs: 100, forMs: 3000, host: 'east', what: 'reset' }], withinMs: QUICK },
