@@ -90,7 +90,8 @@ t.test('actors and objects come and go; memory, descriptors, threads, maps and s
     t.ok(b.sockets <= a.sockets + 1, 'sockets');
     t.ok(b.threads <= a.threads + 1, 'threads');
     t.ok(b.maps <= a.maps + 40, 'maps'); // V8 takes and gives back pages as it likes
-    t.ok(b.heapMiB - a.heapMiB < 1.5, `heap: ${(b.heapMiB - a.heapMiB).toFixed(2)} MiB`); // in the long form 30 bytes an object
+    // Of 10,000 actors on, histories are full before the first window: then 1.5 MiB are 30 bytes an object.
+    t.ok(b.heapMiB - a.heapMiB < (cycles >= 10_000 ? 1.5 : 4), `heap: ${(b.heapMiB - a.heapMiB).toFixed(2)} MiB`);
     t.ok(b.residentMiB - a.residentMiB < 32, 'resident memory'); // malloc keeps what it likes
   }
   // What is kept to be used again goes to the system when it is not.
