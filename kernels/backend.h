@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SFX_BACKEND_VERSION 7
+#define SFX_BACKEND_VERSION 8
 
 typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
 
@@ -72,12 +72,13 @@ typedef struct {
 } sfx_attention_mask;
 
 // Rows of a paged pass: row r appends to sequence `sequence[r]` at position `position[r]`. Rows of one sequence are
-// consecutive and ascending. A page holds `page_tokens` tokens of one layer; keys are stored [K][D][page_tokens],
-// values [K][page_tokens][D], so that scores vectorise over keys and outputs over D. page_table[sequence * max_pages +
-// i] is the page with tokens [i*page_tokens, (i+1)*page_tokens). page_tokens is 16, 32 or 64. Lanes of a page that were
-// never written may hold anything.
+// consecutive and ascending. `sequences`: rows of the page table. A page holds `page_tokens` tokens of one layer; keys
+// are stored [K][D][page_tokens], values [K][page_tokens][D], so that scores vectorise over keys and outputs over D.
+// page_table[sequence * max_pages + i] is the page with tokens [i*page_tokens, (i+1)*page_tokens). page_tokens is 16,
+// 32 or 64. Lanes of a page that were never written may hold anything.
 typedef struct {
-  int64_t rows;
+  int64_t rows, sequences;
+  int64_t longest;  // above every position
   const int32_t* sequence;
   const int32_t* position;
   const int32_t* page_table;
@@ -148,6 +149,10 @@ typedef struct {
 typedef struct sfx_backend {
   int32_t version;   // SFX_BACKEND_VERSION
   const char* name;  // "cpu-avx512", ...
+  // 1: tensors and float arrays lie in memory of `allocate`, which the host reaches by `copy` alone. Index arrays that
+  // an operator reads (ids, position, cu_seqlens, target, sequence, page_table), options and what a draw gives may lie
+  // in the host's memory everywhere, `sum` of sum_squares always does.
+  int32_t device_memory;
 
   // Lifetime. threads <= 0 means one.
   sfx_stream* (*stream_create)(int32_t threads);
@@ -274,8 +279,9 @@ typedef struct sfx_backend {
                    const sfx_adamw_options*, float* p_out);
   int32_t (*adamw_stored)(sfx_stream*, const void* p_in, const float* g, int64_t count, const sfx_adamw_options*,
                           const sfx_adamw_storage*, void* p_out);
-  // x[i] *= factor
+  // x[i] *= factor;   to[i] += from[i]
   int32_t (*scale)(sfx_stream*, float* x, int64_t count, float factor);
+  int32_t (*add)(sfx_stream*, const float* from, int64_t count, float* to);
 
   // For measurements: `steps` turns of independent fma chains in registers on the caller; the operations done (an fma
   // is two).

@@ -1,5 +1,6 @@
 // The engine: generation with continuous batching, packed forward and backward, and the optimiser, over one WeightStore. All work runs on
 // native threads; promises settle on the loop.
+import { libraryOf } from './backend-library.ts';
 import type { EngineStats } from './engine-stats.ts';
 import { awaitNative, callNative, SinkflexError } from './errors.ts';
 import {
@@ -156,6 +157,7 @@ export class Engine {
           { ...toNative(o.store.config, o.store.adapter?.config), prefix: o.attentionPrefix ?? 0 },
           o.store.layout,
           {
+            ...libraryOf(o),
             threads,
             maxSequences,
             maxSequenceTokens,

@@ -1,4 +1,5 @@
 // What generation takes and gives: requests, results, and the options that govern the cache.
+import type { BackendChoice } from './backend-library.ts';
 import type { MomentDtype, Shard } from './optimizer-state.ts';
 import type { WeightStore } from './weight-store.ts';
 
@@ -77,7 +78,7 @@ export interface DrawnToken {
   topLogprobs?: Float32Array;
 }
 
-export interface EngineOptions {
+export interface EngineOptions extends BackendChoice {
   store: WeightStore;
   /** Threads of each of the two native workers (generation, passes). Default 1. */
   threads?: number;

@@ -14,6 +14,7 @@ const common = ['-std=c++20', '-g1', '-fPIC', '-fvisibility=hidden', '-Wall', '-
 /** Kernels: each load and store announces itself; a register that was never written holds a pattern. */
 const watched = ['-x', 'c++', '-O2', '-fno-tree-vectorize', '-fsanitize=thread', '-ftrivial-auto-var-init=pattern'];
 const machine = ['-O3'];
+const suite = ['-O1', '-Wno-sign-compare'];
 
 const files = (folder, suffix) =>
   readdirSync(folder)
@@ -73,9 +74,15 @@ export async function buildEmulation({
     return target;
   };
   if (programs.length === 0) return [await link('libsinkflex-cuda-emulated-*.so', objects, ['-shared', '-Wl,-Bsymbolic'])];
-  const shape = files(tests, /\.h$/);
-  const mains = await each(programs, jobs, (name) => make(path.join(tests, `${name}.cu`), watched, shape));
-  return each(programs, jobs, (name) => link(`${name}-*`, [mains[programs.indexOf(name)], ...objects], []));
+  const operators = path.join(root, 'test/kernels/ops.native');
+  const shape = [...files(tests, /\.h$/), ...files(operators, /\.h$/)];
+  /** The CPU operators' tests belong to the program that runs them. */
+  const suites = files(operators, /\.cpp$/).filter((file) => !/(main|bench|elementary)\.cpp$/.test(file));
+  return each(programs, 1, async (name) => {
+    const sources = [path.join(tests, `${name}.cu`), ...(name === 'operators' ? suites : [])];
+    const own = await each(sources, jobs, (source) => make(source, source.endsWith('.cu') ? watched : suite, shape));
+    return link(`${name}-*`, [...own, ...objects], []);
+  });
 }
 
 /** The file, made by a command unless it is there. Of several builds at a time one makes it, the others wait for it. */

@@ -232,10 +232,8 @@ Input strided(const Call& c, const Napi::Object& o, const std::string& name, int
 }
 
 void read_call(Call& c, const Napi::Object& o) {
-  const std::string library = o.Get("library").IsUndefined() ? "" : string_of(o.Get("library"), "library");
-  c.device = !library.empty();
-  c.backend = c.device ? open_backend(library, static_cast<int32_t>(integer_of(o.Get("device"), "device", 0, 1 << 10)))
-                       : cpu_backend();
+  c.backend = backend_of(o);
+  c.device = c.backend->device_memory != 0;
   c.heads = integer_of(o.Get("heads"), "heads", 1, 1 << 20);
   c.kv_heads = integer_of(o.Get("kvHeads"), "kvHeads", 1, 1 << 20);
   c.depth = integer_of(o.Get("headDim"), "headDim", 1, 1 << 16);

@@ -43,6 +43,12 @@ const sfx_backend* open_backend(const std::string& path, int32_t device) {
   return backend;
 }
 
+const sfx_backend* backend_of(const Napi::Object& options) {
+  if (options.Get("library").IsUndefined()) return cpu_backend();
+  return open_backend(string_of(options.Get("library"), "library"),
+                      static_cast<int32_t>(integer_of(options.Get("device"), "device", 0, 1 << 10)));
+}
+
 namespace {
 
 // openBackend(path, device) -> its name

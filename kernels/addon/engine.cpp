@@ -43,6 +43,8 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
   guard(env, [&] {
     segment_ = UnwrapSegment(info[0]);
     config_ = read_config(object_of(info[1], "config"));
+    const Napi::Object options = object_of(info[3], "options");
+    backend_ = backend_of(options);
     const Napi::Object layout = object_of(info[2], "layout");
     auto start_of = [](const Napi::Object& of) {
       return integer_of(of.Get("dataStart"), "layout.dataStart", 0, int64_t{1} << 40);
@@ -63,14 +65,15 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
       Version version;
       base_.emplace(segment);
       const uint8_t* slot = base_->pin(&version);
+      const void* data = slot + whole->data_start();
+      if (backend_->device_memory) data = CopyBase(data, whole->data_bytes());
       parameters_ = std::make_shared<const Parameters>(config_, read_tensors(layout.Get("tensors")), start_of(layout),
-                                                       bytes_in(layout), whole, slot + whole->data_start());
+                                                       bytes_in(layout), whole, data);
     }
     if (static_cast<uint64_t>(parameters_->data_start() + parameters_->data_bytes()) > segment_->slot_bytes())
       throw Error("SINKFLEX_STORE_MISMATCH", "the store's slots hold " + std::to_string(segment_->slot_bytes()) +
                                                  " bytes, the model's image needs " +
                                                  std::to_string(parameters_->data_start() + parameters_->data_bytes()));
-    const Napi::Object options = object_of(info[3], "options");
     threads_ = static_cast<int32_t>(integer_of(options.Get("threads"), "threads", 1, 1024));
     scheduler_options_.threads = threads_;
     scheduler_options_.max_sequences =
@@ -93,7 +96,6 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
       scheduler_options_.on_update = CacheUpdate::kDropped;
     else if (update != "kept")
       throw bad_argument("cacheOnUpdate", "kept, recomputed or dropped");
-    backend_ = cpu_backend();
   });
   const napi_status status =
       napi_create_threadsafe_function(env, nullptr, nullptr, Napi::String::New(env, "sinkflex engine"), 0, 1, nullptr,
@@ -103,6 +105,16 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
   napi_unref_threadsafe_function(env, announcer_);
   // Added after the function's own hook, so it runs before it.
   napi_add_env_cleanup_hook(env, &EngineWrap::CleanupHook, this);
+}
+
+const void* EngineWrap::CopyBase(const void* from, int64_t bytes) {
+  base_copy_ = Block(backend_, bytes);
+  sfx_stream* const stream = backend_->stream_create(1);
+  const int32_t copied = backend_->copy(stream, base_copy_.data(), from, bytes);
+  const int32_t done = backend_->synchronize(stream);
+  backend_->stream_destroy(stream);
+  check(backend_, copied != SFX_OK ? copied : done, "copy");
+  return base_copy_.data();
 }
 
 EngineWrap::~EngineWrap() {

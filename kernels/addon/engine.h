@@ -61,6 +61,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   };
 
   void RequireAlive() const;
+  const void* CopyBase(const void* from, int64_t bytes);  // to the device
   Trainer& NeedTrainer();
   TaskThread& NeedTasks();
   Scheduler& NeedScheduler();
@@ -83,6 +84,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   std::shared_ptr<const Parameters> parameters_;
   std::shared_ptr<VersionedSegment> segment_;
   std::optional<VersionedSegment::Reader> base_;  // the frozen base under adapters, pinned as long as the engine lives
+  Block base_copy_;                               // on a device: its weights
   int32_t threads_ = 1;
   SchedulerOptions scheduler_options_;
   Moments moments_;

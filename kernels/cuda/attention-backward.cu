@@ -5,7 +5,9 @@
 // 64 keys and walks the queries of its group that see them) and queries (a block keeps dQ of 64 queries and walks the
 // keys). P and dS come out of one product in the layout that the next one takes, so they never leave registers: the
 // kernel of the keys computes S^T. Work: 14 D operations a visible pair, of which 4 are the second computing of S, dP.
-#include "attention.cuh"
+#include "attention-float.cuh"
+#include "operators.h"
+#include "reduce.cuh"
 
 namespace sfx::cuda {
 
@@ -103,7 +105,7 @@ struct KeysShape {
   static constexpr int kBytes = (2 * kTileRows + 4 * kQueries) * kStride * 2 + 4 * kQueries * 4;
 };
 
-template <class T, int kDepth, bool kVaried, bool kFloat>
+template <class T, int kDepth, bool kVaried>
 __global__ void __launch_bounds__(KeysShape<kDepth>::kThreads) attention_keys_kernel(const BackwardArguments a) {
   using Shape = KeysShape<kDepth>;
   constexpr int kQueries = Shape::kQueries, kStride = Shape::kStride, kThreads = Shape::kThreads,
@@ -209,10 +211,10 @@ __global__ void __launch_bounds__(KeysShape<kDepth>::kThreads) attention_keys_ke
 
   __syncthreads();  // the keys' own tiles now stage what is written
   const float one[2] = {1.0f, 1.0f}, scale[2] = {a.view.scale, a.view.scale};
-  store_rows<kDepth, kColumns, kFloat>(dv, one, a.dv, tile.begin * a.dv.row + kv_head * a.dv.head, key0 + my_keys,
-                                       last + 1, column, a.depth, shared_v + my_keys * kStride);
-  store_rows<kDepth, kColumns, kFloat>(dk, scale, a.dk, tile.begin * a.dk.row + kv_head * a.dk.head, key0 + my_keys,
-                                       last + 1, column, a.depth, shared_k + my_keys * kStride);
+  store_rows<kDepth, kColumns>(dv, one, a.dv, tile.begin * a.dv.row + kv_head * a.dv.head, key0 + my_keys, last + 1,
+                               column, a.depth, shared_v + my_keys * kStride);
+  store_rows<kDepth, kColumns>(dk, scale, a.dk, tile.begin * a.dk.row + kv_head * a.dk.head, key0 + my_keys, last + 1,
+                               column, a.depth, shared_k + my_keys * kStride);
 }
 
 // ---- queries: dQ
@@ -225,7 +227,7 @@ struct QueriesShape {
   static constexpr int kBytes = (2 * kTileRows + 4 * kKeys) * kStride * 2;
 };
 
-template <class T, int kDepth, bool kVaried, bool kFloat>
+template <class T, int kDepth, bool kVaried>
 __global__ void __launch_bounds__(128, kDepth <= 80 ? 3 : 2) attention_queries_kernel(const BackwardArguments a) {
   using Shape = QueriesShape<kDepth>;
   constexpr int kKeys = Shape::kKeys, kStride = Shape::kStride, kThreads = Shape::kThreads;
@@ -234,27 +236,17 @@ __global__ void __launch_bounds__(128, kDepth <= 80 ? 3 : 2) attention_queries_k
   T* const shared_k = shared_do + kTileRows * kStride;  // two stages
   T* const shared_v = shared_k + 2 * kKeys * kStride;   // two stages
 
-  const Tile tile = a.tiles[blockIdx.x];
-  const int head = blockIdx.y, kv_head = head / a.group;
+  const QueryBlock<T, kDepth, kKeys, kThreads> block(a);
+  const Tile& tile = block.tile;
+  const int head = block.head, row0 = block.row0, last = block.last, prefix = block.prefix;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize, g = lane / 4, t = lane % 4;
-  const int row0 = tile.first, last = smaller(row0 + kTileRows, tile.length) - 1;
-  const int prefix = a.view.prefix, low_first = lowest(a.view, tile.begin, row0),
-            low_last = lowest(a.view, tile.begin, last);
-  const auto row_there = [=](int r) { return r <= last; };
-  load_rows<kTileRows, kDepth, kThreads>(shared_q,
-                                         static_cast<const T*>(a.q.data) + tile.begin * a.q.row + head * a.q.head,
-                                         a.q.row, row0, a.depth, row_there);
-  load_rows<kTileRows, kDepth, kThreads>(
-      shared_do, static_cast<const T*>(a.dout.data) + tile.begin * a.dout.row + head * a.dout.head, a.dout.row, row0,
-      a.depth, row_there);
-  const T* const k = static_cast<const T*>(a.k.data) + tile.begin * a.k.row + kv_head * a.k.head;
-  const T* const v = static_cast<const T*>(a.v.data) + tile.begin * a.v.row + kv_head * a.v.head;
-  const auto some_see = [=](int key) { return key <= last && (key >= low_first || key < prefix); };
+  block.load_queries(shared_q, a.q, a.depth);
+  block.load_queries(shared_do, a.dout, a.depth);
   const auto load_keys = [&](int key0, int stage) {
-    load_rows<kKeys, kDepth, kThreads>(shared_k + stage * kKeys * kStride, k, a.k.row, key0, a.depth, some_see);
-    load_rows<kKeys, kDepth, kThreads>(shared_v + stage * kKeys * kStride, v, a.v.row, key0, a.depth, some_see);
+    block.load_keys(shared_k + stage * kKeys * kStride, a.k, key0, a.depth);
+    block.load_keys(shared_v + stage * kKeys * kStride, a.v, key0, a.depth);
   };
-  int key0 = next_keys<kKeys>(0, low_first, prefix);
+  int key0 = block.next(0);
   load_keys(key0, 0);
   copy_async_commit();
 
@@ -275,7 +267,7 @@ __global__ void __launch_bounds__(128, kDepth <= 80 ? 3 : 2) attention_queries_k
   for (int stage = 0; key0 <= last; stage ^= 1) {
     copy_async_wait<0>();
     __syncthreads();  // this stage is there for all, and nobody reads the other one any more
-    const int next = next_keys<kKeys>(key0 + kKeys, low_first, prefix);
+    const int next = block.next(key0 + kKeys);
     if (next <= last) load_keys(next, stage ^ 1);
     copy_async_commit();
 
@@ -283,7 +275,7 @@ __global__ void __launch_bounds__(128, kDepth <= 80 ? 3 : 2) attention_queries_k
     const T* const tile_k = shared_k + stage * kKeys * kStride;
     multiply_tiles<kDepth, kKeys>(p, shared_q + warp * 16 * kStride, tile_k);
     multiply_tiles<kDepth, kKeys>(ds, shared_do + warp * 16 * kStride, shared_v + stage * kKeys * kStride);
-    const bool whole = key0 + kKeys - 1 <= row0 && (low_last <= key0 || key0 + kKeys <= prefix);
+    const bool whole = block.whole(key0);
 #pragma unroll
     for (int j = 0; j < kKeys / 8; j++)
 #pragma unroll
@@ -298,8 +290,8 @@ __global__ void __launch_bounds__(128, kDepth <= 80 ? 3 : 2) attention_queries_k
   }
   __syncwarp();  // the warp's rows of q were read by all its lanes
   const float scale[2] = {a.view.scale, a.view.scale};
-  store_rows<kDepth, kDepth, kFloat>(dq, scale, a.dq, tile.begin * a.dq.row + head * a.dq.head, row0 + warp * 16,
-                                     last + 1, 0, a.depth, shared_q + warp * 16 * kStride);
+  store_rows<kDepth, kDepth>(dq, scale, a.dq, tile.begin * a.dq.row + head * a.dq.head, row0 + warp * 16, last + 1, 0,
+                             a.depth, shared_q + warp * 16 * kStride);
 }
 
 // out and dout as the rows kernel reads them: in their own storage.
@@ -330,56 +322,60 @@ int32_t attention_backward(sfx_stream* stream, const sfx_tensor* dout, const sfx
                            sfx_tensor* dk, sfx_tensor* dv, float* dsink) {
   Scratch scratch(stream);
   AttentionCall c;
-  SFX_TRY(prepare_attention(stream, &scratch, q, k, sink, cu_seqlens, segments, mask, false, &c));
+  SFX_TRY(prepare_attention(stream, &scratch, q, k, sink, cu_seqlens, segments, mask, &c));
   SFX_REQUIRE(is_device_memory(out->data) && is_device_memory(dout->data),
               "attention: out and dout must be in device memory");
   SFX_REQUIRE(!dsink || is_device_memory(dsink), "attention: results go to device memory");
-  SFX_REQUIRE(dk->dtype == dv->dtype, "attention: dk and dv must be stored alike");
-  if (c.tiles == 0) return SFX_OK;
+  if (c.tiles.empty()) return SFX_OK;
   BackwardArguments a = {};
-  bool float_q = false, float_k = false;
   SFX_TRY(readable(c, q, &a.q));
   SFX_TRY(readable(c, k, &a.k));
   SFX_TRY(readable(c, v, &a.v));
   SFX_TRY(readable(c, dout, &a.dout));
-  SFX_TRY(writable(c, dq, &a.dq, &float_q));
-  SFX_TRY(writable(c, dk, &a.dk, &float_k));
-  SFX_TRY(writable(c, dv, &a.dv, &float_k));
+  SFX_TRY(writable(c, dq, &a.dq));
+  SFX_TRY(writable(c, dk, &a.dk));
+  SFX_TRY(writable(c, dv, &a.dv));
   RowArguments rows = {};
   rows.n = c.n, rows.chunks = pieces(c.n, kRowsTogether), rows.heads = (int32_t)c.heads, rows.depth = (int32_t)c.depth;
   rows.function = c.function, rows.sink = c.sink, rows.dlse = c.dlse, rows.lse = scratch.input(lse, c.n * c.heads);
   rows.lse2 = scratch.take<float>(c.heads * c.n);
   rows.delta = scratch.take<float>(c.heads * c.n);
   rows.partial = scratch.take<float>(c.heads * rows.chunks);
-  if (scratch.failed()) return SFX_OUT_OF_MEMORY;
+  const Tile *const by_keys = tiles_of_keys(c), *const by_queries = tiles_of_queries(c);
+  SFX_TRY(scratch.status());
   SFX_TRY(start_rows(stream, c, out, dout, rows));
   if (sink && dsink)
     SFX_TRY(SFX_LAUNCH(stream, attention_dsink_kernel, grid(c.heads), kWarpSize, 0, rows.partial, rows.chunks, dsink));
-  a.lse2 = rows.lse2, a.delta = rows.delta, a.tiles = c.tile, a.n = c.n, a.view = c.view;
+  a.lse2 = rows.lse2, a.delta = rows.delta, a.n = c.n, a.view = c.view;
   a.group = (int32_t)(c.heads / c.kv_heads), a.depth = (int32_t)c.depth;
+  const auto finish_gradients = [&] {
+    SFX_TRY(finish(c, a.dq, dq));
+    SFX_TRY(finish(c, a.dk, dk));
+    return finish(c, a.dv, dv);
+  };
+  if (c.dtype == SFX_F32) {
+    SFX_TRY(float_backward(stream, c,
+                           {a.q, a.k, a.v, a.dout, a.dq, a.dk, a.dv, rows.lse2, rows.delta, by_keys, by_queries}));
+    return finish_gradients();
+  }
   SFX_TRY(with_shape(c, [&](auto type, auto size) {
     using T = decltype(type);
     constexpr int kDepth = decltype(size)::value;
     const auto keys = [&](auto kernel) {
-      return launch(stream, "attention_keys", kernel, grid(c.tiles, c.kv_heads), KeysShape<kDepth>::kThreads,
-                    KeysShape<kDepth>::kBytes, a);
+      a.tiles = by_keys;
+      return launch(stream, "attention_keys", kernel, grid((int64_t)c.tiles.size(), c.kv_heads),
+                    KeysShape<kDepth>::kThreads, KeysShape<kDepth>::kBytes, a);
     };
     const auto queries = [&](auto kernel) {
-      return launch(stream, "attention_queries", kernel, grid(c.tiles, c.heads), QueriesShape<kDepth>::kThreads,
-                    QueriesShape<kDepth>::kBytes, a);
+      a.tiles = by_queries;
+      return launch(stream, "attention_queries", kernel, grid((int64_t)c.tiles.size(), c.heads),
+                    QueriesShape<kDepth>::kThreads, QueriesShape<kDepth>::kBytes, a);
     };
-    SFX_TRY(c.varied ? (float_k ? keys(attention_keys_kernel<T, kDepth, true, true>)
-                                : keys(attention_keys_kernel<T, kDepth, true, false>))
-                     : (float_k ? keys(attention_keys_kernel<T, kDepth, false, true>)
-                                : keys(attention_keys_kernel<T, kDepth, false, false>)));
-    return c.varied ? (float_q ? queries(attention_queries_kernel<T, kDepth, true, true>)
-                               : queries(attention_queries_kernel<T, kDepth, true, false>))
-                    : (float_q ? queries(attention_queries_kernel<T, kDepth, false, true>)
-                               : queries(attention_queries_kernel<T, kDepth, false, false>));
+    SFX_TRY(c.varied ? keys(attention_keys_kernel<T, kDepth, true>) : keys(attention_keys_kernel<T, kDepth, false>));
+    return c.varied ? queries(attention_queries_kernel<T, kDepth, true>)
+                    : queries(attention_queries_kernel<T, kDepth, false>);
   }));
-  SFX_TRY(finish(c, a.dq, dq));
-  SFX_TRY(finish(c, a.dk, dk));
-  return finish(c, a.dv, dv);
+  return finish_gradients();
 }
 
 }  // namespace sfx::cuda

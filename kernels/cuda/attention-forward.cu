@@ -5,7 +5,8 @@
 //
 // Work: 4 D operations a visible pair. Bytes: q, k, v, out once, and k, v again for each tile of queries that sees
 // them.
-#include "attention.cuh"
+#include "attention-float.cuh"
+#include "operators.h"
 
 namespace sfx::cuda {
 
@@ -30,7 +31,7 @@ struct ForwardShape {
   static constexpr int kBytes = (kTileRows + 4 * kKeys) * kStride * 2;
 };
 
-template <class T, int kDepth, bool kVaried, bool kFloat>
+template <class T, int kDepth, bool kVaried>
 __global__ void __launch_bounds__(kThreads, kDepth <= 96 ? 3 : 2) attention_forward_kernel(const ForwardArguments a) {
   using Shape = ForwardShape<kDepth>;
   constexpr int kKeys = Shape::kKeys, kStride = Shape::kStride;
@@ -38,23 +39,17 @@ __global__ void __launch_bounds__(kThreads, kDepth <= 96 ? 3 : 2) attention_forw
   T* const shared_k = shared_q + kTileRows * kStride;
   T* const shared_v = shared_k + 2 * kKeys * kStride;
 
-  const Tile tile = a.tiles[blockIdx.x];
-  const int head = blockIdx.y, kv_head = head / a.group;
+  const QueryBlock<T, kDepth, kKeys, kThreads> block(a);
+  const Tile& tile = block.tile;
+  const int head = block.head, row0 = block.row0, last = block.last, prefix = block.prefix;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize, g = lane / 4, t = lane % 4;
-  const int row0 = tile.first, last = smaller(row0 + kTileRows, tile.length) - 1;
-  const int prefix = a.view.prefix, low_first = lowest(a.view, tile.begin, row0),
-            low_last = lowest(a.view, tile.begin, last);
-  const T* const k = static_cast<const T*>(a.k.data) + tile.begin * a.k.row + kv_head * a.k.head;
-  const T* const v = static_cast<const T*>(a.v.data) + tile.begin * a.v.row + kv_head * a.v.head;
-  const auto some_see = [=](int key) { return key <= last && (key >= low_first || key < prefix); };
   const auto load_keys = [&](int key0, int stage) {
-    load_rows<kKeys, kDepth, kThreads>(shared_k + stage * kKeys * kStride, k, a.k.row, key0, a.depth, some_see);
-    load_rows<kKeys, kDepth, kThreads>(shared_v + stage * kKeys * kStride, v, a.v.row, key0, a.depth, some_see);
+    block.load_keys(shared_k + stage * kKeys * kStride, a.k, key0, a.depth);
+    block.load_keys(shared_v + stage * kKeys * kStride, a.v, key0, a.depth);
   };
 
-  const T* const q = static_cast<const T*>(a.q.data) + tile.begin * a.q.row + head * a.q.head;
-  load_rows<kTileRows, kDepth, kThreads>(shared_q, q, a.q.row, row0, a.depth, [=](int r) { return r <= last; });
-  int key0 = next_keys<kKeys>(0, low_first, prefix);
+  block.load_queries(shared_q, a.q, a.depth);
+  int key0 = block.next(0);
   load_keys(key0, 0);
   copy_async_commit();
 
@@ -82,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, kDepth <= 96 ? 3 : 2) attention_forw
       for (int i = 0; i < kDepth / 16; i++)
         if (Shape::kKeepQ) load_a<kDepth>(kept[i], my_q, 16 * i);
     }
-    const int next = next_keys<kKeys>(key0 + kKeys, low_first, prefix);
+    const int next = block.next(key0 + kKeys);
     if (next <= last) load_keys(next, stage ^ 1);
     copy_async_commit();
 
@@ -113,8 +108,7 @@ __global__ void __launch_bounds__(kThreads, kDepth <= 96 ? 3 : 2) attention_forw
           score[j][e] = kLog2E * varied_score(score[j][e] * a.view.scale, a.view, alibi, row[e / 2] - key, &slope);
         }
     }
-    const bool whole = key0 + kKeys - 1 <= row0 && (low_last <= key0 || key0 + kKeys <= prefix);
-    if (!whole) {
+    if (!block.whole(key0)) {
 #pragma unroll
       for (int j = 0; j < kKeys / 8; j++)
 #pragma unroll
@@ -161,8 +155,8 @@ __global__ void __launch_bounds__(kThreads, kDepth <= 96 ? 3 : 2) attention_forw
     if (a.lse && t == 0 && row[r] <= last) a.lse[(int64_t)(tile.begin + row[r]) * a.heads + head] = lse;
   }
   __syncwarp();  // the warp's rows of q were read by all its lanes
-  store_rows<kDepth, kDepth, kFloat>(out, factor, a.out, tile.begin * a.out.row + head * a.out.head, row0 + warp * 16,
-                                     last + 1, 0, a.depth, my_q);
+  store_rows<kDepth, kDepth>(out, factor, a.out, tile.begin * a.out.row + head * a.out.head, row0 + warp * 16, last + 1,
+                             0, a.depth, my_q);
 }
 
 }  // namespace
@@ -172,29 +166,30 @@ int32_t attention_forward(sfx_stream* stream, const sfx_tensor* q, const sfx_ten
                           const sfx_attention_mask* mask, sfx_tensor* out, float* lse) {
   Scratch scratch(stream);
   AttentionCall c;
-  SFX_TRY(prepare_attention(stream, &scratch, q, k, sink, cu_seqlens, segments, mask, false, &c));
+  SFX_TRY(prepare_attention(stream, &scratch, q, k, sink, cu_seqlens, segments, mask, &c));
   ForwardArguments a = {};
-  bool is_float = false;
   SFX_TRY(readable(c, q, &a.q));
   SFX_TRY(readable(c, k, &a.k));
   SFX_TRY(readable(c, v, &a.v));
-  SFX_TRY(writable(c, out, &a.out, &is_float));
+  SFX_TRY(writable(c, out, &a.out));
   SFX_REQUIRE(!lse || is_device_memory(lse), "attention: results go to device memory");
-  a.sink = c.sink, a.lse = lse, a.tiles = c.tile, a.view = c.view, a.function = c.function;
+  if (c.dtype == SFX_F32) {
+    SFX_TRY(float_forward(stream, c, a.q, a.k, a.v, a.out, lse));
+    return finish(c, a.out, out);
+  }
+  a.sink = c.sink, a.lse = lse, a.tiles = tiles_of_queries(c), a.view = c.view, a.function = c.function;
   a.heads = (int32_t)c.heads, a.group = (int32_t)(c.heads / c.kv_heads), a.depth = (int32_t)c.depth;
   // A copy has its zeros beyond D.
-  const dim3 blocks = grid(c.tiles, c.heads);
+  SFX_TRY(scratch.status());
+  const dim3 blocks = grid((int64_t)c.tiles.size(), c.heads);
   SFX_TRY(with_shape(c, [&](auto type, auto size) {
     using T = decltype(type);
     constexpr int kDepth = decltype(size)::value;
     const auto start = [&](auto kernel) {
       return launch(stream, "attention_forward", kernel, blocks, kThreads, ForwardShape<kDepth>::kBytes, a);
     };
-    if (is_float)
-      return c.varied ? start(attention_forward_kernel<T, kDepth, true, true>)
-                      : start(attention_forward_kernel<T, kDepth, false, true>);
-    return c.varied ? start(attention_forward_kernel<T, kDepth, true, false>)
-                    : start(attention_forward_kernel<T, kDepth, false, false>);
+    return c.varied ? start(attention_forward_kernel<T, kDepth, true>)
+                    : start(attention_forward_kernel<T, kDepth, false>);
   }));
   return finish(c, a.out, out);
 }

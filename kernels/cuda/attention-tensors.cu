@@ -19,16 +19,18 @@ bool is_heads(const sfx_tensor* t) { return t->rank == 3 && (t->stride[2] == 1 |
 
 int64_t bytes_of(int32_t dtype) { return dtype == SFX_F32 ? 4 : 2; }
 
-bool aligned(const sfx_tensor& t, int64_t depth) {
-  const int64_t unit = 8;
-  return depth % unit == 0 && t.stride[0] % unit == 0 && t.stride[1] % unit == 0 && (uintptr_t)t.data % 16 == 0;
+// Whether kernels can read the tensor where it lies: 16-bit ones by pieces of 16 bytes.
+bool aligned(const AttentionCall& c, const sfx_tensor& t) {
+  constexpr int64_t kPiece = 8;
+  return c.dtype == SFX_F32 || (c.depth % kPiece == 0 && t.stride[0] % kPiece == 0 && t.stride[1] % kPiece == 0 &&
+                                (uintptr_t)t.data % 16 == 0);
 }
 
 }  // namespace
 
 int32_t prepare_attention(sfx_stream* stream, Scratch* scratch, const sfx_tensor* q, const sfx_tensor* k,
                           const float* sink, const int32_t* cu_seqlens, int64_t segments,
-                          const sfx_attention_mask* mask, bool ascending, AttentionCall* c) {
+                          const sfx_attention_mask* mask, AttentionCall* c) {
   SFX_REQUIRE(is_heads(q) && is_heads(k), "attention: heads must be contiguous in D");
   c->scratch = scratch;
   c->n = q->shape[0], c->heads = q->shape[1], c->kv_heads = k->shape[1], c->depth = q->shape[2];
@@ -44,26 +46,21 @@ int32_t prepare_attention(sfx_stream* stream, Scratch* scratch, const sfx_tensor
   if (c->padded == 0)
     return fail(SFX_UNSUPPORTED, "attention: heads of %lld; the CUDA kernels take up to %d", (long long)c->depth,
                 kSizes[sizeof kSizes / sizeof *kSizes - 1]);
-  c->dtype = q->dtype == SFX_F16 ? SFX_F16 : SFX_BF16;
+  c->dtype = q->dtype;
+  if (c->dtype == SFX_F32) c->padded = c->depth;
   const sfx_attention_variant none = {}, &v = mask->variant ? *mask->variant : none;
   SFX_REQUIRE(v.sink_function >= SFX_SINK_SIGMOID && v.sink_function <= SFX_SINK_SATURATION,
               "attention: unknown sink function %d", v.sink_function);
   SFX_REQUIRE(v.softcap >= 0, "attention: softcap is below 0");
   std::vector<int32_t> cu((size_t)segments + 1);
   SFX_TRY(copy(stream, cu.data(), cu_seqlens, (segments + 1) * 4));
-  SFX_REQUIRE(cu[0] == 0 && cu.back() == c->n, "attention: segments end at %d, q has %lld rows", cu.back(),
+  SFX_REQUIRE(cu[0] == 0 && cu.back() <= c->n, "attention: segments end at %d, q has %lld rows", cu.back(),
               (long long)c->n);
-  std::vector<Tile> tiles;
+  c->n = cu.back();
   for (int64_t s = 0; s < segments; s++) {
     SFX_REQUIRE(cu[s] <= cu[s + 1], "attention: segment %lld ends before it begins", (long long)s);
-    for (int32_t t = 0; t < cu[s + 1] - cu[s]; t += kTileRows) tiles.push_back({cu[s], cu[s + 1] - cu[s], t, 0});
+    for (int32_t t = 0; t < cu[s + 1] - cu[s]; t += kTileRows) c->tiles.push_back({cu[s], cu[s + 1] - cu[s], t, 0});
   }
-  // Long walks first, so that no block begins one when the others are done.
-  std::stable_sort(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
-    return ascending ? a.length - a.first > b.length - b.first : a.first > b.first;
-  });
-  c->tiles = (int64_t)tiles.size();
-  c->tile = scratch->input(tiles);
   c->function = sink ? v.sink_function : (int32_t)SFX_SINK_SIGMOID;
   c->sink = scratch->input(sink, c->heads);
   c->dlse = scratch->input(v.dlse, c->n * c->heads);
@@ -74,11 +71,21 @@ int32_t prepare_attention(sfx_stream* stream, Scratch* scratch, const sfx_tensor
   c->view.slopes = scratch->input(v.slopes, c->heads);
   // The plain path multiplies the largest score after it was found, which needs a positive scale.
   c->varied = v.slopes || v.softcap > 0 || !(mask->scale > 0);
-  return scratch->failed() ? SFX_OUT_OF_MEMORY : SFX_OK;
+  return scratch->status();
+}
+
+const Tile* tiles_of_queries(AttentionCall& c) {
+  std::stable_sort(c.tiles.begin(), c.tiles.end(), [](const Tile& a, const Tile& b) { return a.first > b.first; });
+  return c.scratch->input(c.tiles);
+}
+const Tile* tiles_of_keys(AttentionCall& c) {
+  std::stable_sort(c.tiles.begin(), c.tiles.end(),
+                   [](const Tile& a, const Tile& b) { return a.length - a.first > b.length - b.first; });
+  return c.scratch->input(c.tiles);
 }
 
 int32_t readable(const AttentionCall& c, const sfx_tensor* t, Heads* heads) {
-  SFX_REQUIRE(is_heads(t) && t->shape[0] == c.n && t->shape[2] == c.depth,
+  SFX_REQUIRE(is_heads(t) && t->shape[0] >= c.n && t->shape[2] == c.depth,
               "attention: tensors must be [n, heads, D], D contiguous");
   sfx_tensor there = *t;
   if (!is_device_memory(t->data)) {
@@ -87,27 +94,26 @@ int32_t readable(const AttentionCall& c, const sfx_tensor* t, Heads* heads) {
     const int64_t bytes = c.n * t->stride[0] * bytes_of(t->dtype);
     there.data = const_cast<char*>(c.scratch->input(static_cast<const char*>(t->data), bytes));
   }
-  if (c.scratch->failed()) return SFX_OUT_OF_MEMORY;
-  if (t->dtype == c.dtype && aligned(there, c.depth)) {
+  SFX_TRY(c.scratch->status());
+  if (t->dtype == c.dtype && aligned(c, there)) {
     *heads = {there.data, t->stride[0], t->stride[1]};
     return SFX_OK;
   }
-  uint16_t* copied = c.scratch->take<uint16_t>(c.n * t->shape[1] * c.padded);
+  char* copied = c.scratch->take<char>(c.n * t->shape[1] * c.padded * bytes_of(c.dtype));
   if (!copied) return SFX_OUT_OF_MEMORY;
   *heads = {copied, t->shape[1] * c.padded, c.padded};
   return gather_heads(c.scratch->stream(), there, copied, c.dtype, c.padded);
 }
 
-int32_t writable(const AttentionCall& c, const sfx_tensor* t, Heads* heads, bool* is_float) {
-  SFX_REQUIRE(is_heads(t) && t->shape[0] == c.n && t->shape[2] == c.depth,
+int32_t writable(const AttentionCall& c, const sfx_tensor* t, Heads* heads) {
+  SFX_REQUIRE(is_heads(t) && t->shape[0] >= c.n && t->shape[2] == c.depth,
               "attention: tensors must be [n, heads, D], D contiguous");
   SFX_REQUIRE(is_device_memory(t->data), "attention: results go to device memory");
-  *is_float = t->dtype == SFX_F32;
-  if (*is_float || (t->dtype == c.dtype && aligned(*t, c.depth))) {
+  if (t->dtype == c.dtype && aligned(c, *t)) {
     *heads = {t->data, t->stride[0], t->stride[1]};
     return SFX_OK;
   }
-  uint16_t* apart = c.scratch->take<uint16_t>(c.n * t->shape[1] * c.padded);
+  char* apart = c.scratch->take<char>(c.n * t->shape[1] * c.padded * bytes_of(c.dtype));
   *heads = {apart, t->shape[1] * c.padded, c.padded};
   return apart ? SFX_OK : SFX_OUT_OF_MEMORY;
 }

@@ -7,7 +7,7 @@
 #define SINKFLEX_CUDA_ATTENTION_CUH
 
 #include "device.h"
-#include "intrinsics.cuh"
+#include "fragments.cuh"
 
 namespace sfx::cuda {
 
@@ -94,24 +94,37 @@ SFX_DEVICE void load_rows(T* shared, const T* from, int64_t row, int first, int 
   }
 }
 
-// The 16 x 16 piece of A at `rows` and column `k` (a[4] of mma.m16n8k16).
-template <int kDepth, class T>
-SFX_DEVICE void load_a(uint32_t (&a)[4], const T* rows, int k) {
-  const int lane = threadIdx.x % kWarpSize;
-  load_matrices(a, rows + (lane % 16) * (kDepth + 8) + k + lane / 16 * 8);
-}
-// B of two products: 16 rows of a tile are the columns n, its columns k .. k + 15 the inner dimension.
-template <int kDepth, class T>
-SFX_DEVICE void load_b_rows(uint32_t (&b)[4], const T* rows, int k) {
-  const int lane = threadIdx.x % kWarpSize;
-  load_matrices(b, rows + (lane / 16 * 8 + lane % 8) * (kDepth + 8) + k + lane / 8 % 2 * 8);
-}
-// B of two products: 16 rows of a tile are the inner dimension, its columns n .. n + 15 the columns.
-template <int kDepth, class T>
-SFX_DEVICE void load_b_columns(uint32_t (&b)[4], const T* rows, int n) {
-  const int lane = threadIdx.x % kWarpSize;
-  load_matrices_transposed(b, rows + (lane % 16) * (kDepth + 8) + n + lane / 16 * 8);
-}
+// What a block of 64 queries of one head begins with, and its walk over the keys that some of them see. `a`: the
+// kernel's arguments (q, k, v, tiles, group, depth, view).
+template <class T, int kDepth, int kKeys, int kThreads>
+struct QueryBlock {
+  Tile tile;
+  int head, kv_head, row0, last, prefix, low_first, low_last;  // queries [row0, last]
+
+  template <class Arguments>
+  SFX_DEVICE explicit QueryBlock(const Arguments& a) : tile(a.tiles[blockIdx.x]), head(blockIdx.y) {
+    kv_head = head / a.group, row0 = tile.first, last = smaller(row0 + kTileRows, tile.length) - 1;
+    prefix = a.view.prefix, low_first = lowest(a.view, tile.begin, row0), low_last = lowest(a.view, tile.begin, last);
+  }
+  SFX_DEVICE void load_queries(T* shared, const Heads& from, int depth) const {
+    const int end = last;
+    load_rows<kTileRows, kDepth, kThreads>(shared,
+                                           static_cast<const T*>(from.data) + tile.begin * from.row + head * from.head,
+                                           from.row, row0, depth, [=](int r) { return r <= end; });
+  }
+  SFX_DEVICE void load_keys(T* shared, const Heads& from, int key0, int depth) const {
+    const int end = last, low = low_first, shown = prefix;
+    load_rows<kKeys, kDepth, kThreads>(
+        shared, static_cast<const T*>(from.data) + tile.begin * from.row + kv_head * from.head, from.row, key0, depth,
+        [=](int key) { return key <= end && (key >= low || key < shown); });
+  }
+  // The tile of keys at or after key0 that comes first.
+  SFX_DEVICE int next(int key0) const { return next_keys<kKeys>(key0, low_first, prefix); }
+  // Whether every query sees all keys of the tile.
+  SFX_DEVICE bool whole(int key0) const {
+    return key0 + kKeys - 1 <= row0 && (low_last <= key0 || key0 + kKeys <= prefix);
+  }
+};
 
 template <int kCount>
 SFX_DEVICE void clear(float (&c)[kCount][4]) {
@@ -156,37 +169,26 @@ SFX_DEVICE void accumulate(float (&c)[kColumns / 8][4], const float (&p)[kInner 
   }
 }
 
-// The warp's C fragment, row r times factor[r / 8], as `kFloat` or as T, to rows [first, length) of a tensor. `stage`:
+// The warp's C fragment, row r times factor[r / 8], as T, to rows [first, length) of a tensor. `stage`:
 // 16 rows of shared memory that are the warp's own.
-template <int kDepth, int kColumns, bool kFloat, class T>
+template <int kDepth, int kColumns, class T>
 SFX_DEVICE void store_rows(const float (&c)[kColumns / 8][4], const float (&factor)[2], const Heads& to, int64_t base,
                            int first, int length, int column, int depth, T* stage) {
   const int lane = threadIdx.x % kWarpSize, g = lane / 4, t = lane % 4;
-  if constexpr (kFloat) {
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; j++)
+  for (int j = 0; j < kColumns / 8; j++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        const int row = first + g + e / 2 * 8, d = column + 8 * j + 2 * t + e % 2;
-        if (row < length && d < depth) static_cast<float*>(to.data)[base + row * to.row + d] = c[j][e] * factor[e / 2];
-      }
-    return;
-  } else {
+    for (int r = 0; r < 2; r++)
+      *reinterpret_cast<uint32_t*>(stage + (g + 8 * r) * (kDepth + 8) + column + 8 * j + 2 * t) =
+          pack(T{}, c[j][2 * r] * factor[r], c[j][2 * r + 1] * factor[r]);
+  __syncwarp();
+  constexpr int kChunks = kColumns / 8;
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; j++)
-#pragma unroll
-      for (int r = 0; r < 2; r++)
-        *reinterpret_cast<uint32_t*>(stage + (g + 8 * r) * (kDepth + 8) + column + 8 * j + 2 * t) =
-            pack(T{}, c[j][2 * r] * factor[r], c[j][2 * r + 1] * factor[r]);
-    __syncwarp();
-    constexpr int kChunks = kColumns / 8;
-#pragma unroll
-    for (int i = 0; i < 16 * kChunks / kWarpSize; i++) {
-      const int at = i * kWarpSize + lane, r = at / kChunks, d = column + at % kChunks * 8, row = first + r;
-      if (row < length && d < depth)
-        *reinterpret_cast<uint4*>(static_cast<T*>(to.data) + base + row * to.row + d) =
-            *reinterpret_cast<const uint4*>(stage + r * (kDepth + 8) + d);
-    }
+  for (int i = 0; i < 16 * kChunks / kWarpSize; i++) {
+    const int at = i * kWarpSize + lane, r = at / kChunks, d = column + at % kChunks * 8, row = first + r;
+    if (row < length && d < depth)
+      *reinterpret_cast<uint4*>(static_cast<T*>(to.data) + base + row * to.row + d) =
+          *reinterpret_cast<const uint4*>(stage + r * (kDepth + 8) + d);
   }
 }
 
@@ -195,23 +197,25 @@ SFX_DEVICE void store_rows(const float (&c)[kColumns / 8][4], const float (&fact
 // All that the entry points check and prepare before kernels run.
 struct AttentionCall {
   Scratch* scratch;
-  int32_t dtype;                              // SFX_BF16 or SFX_F16: what the products read
+  int32_t dtype;                              // of q: what the kernels read and write
   int64_t n, heads, kv_heads, depth, padded;  // padded: the head size of the kernel
-  int64_t tiles;
+  std::vector<Tile> tiles;
   View view;
   bool varied;
   int32_t function;
   const float *sink, *dlse;
-  const Tile* tile;  // [tiles], those with most work first
 };
+// The tiles in device memory, those with most work first, so that no block begins a long walk when the others are done:
+// a tile of queries walks the keys before it, a tile of keys the queries after it.
+const Tile* tiles_of_queries(AttentionCall&);
+const Tile* tiles_of_keys(AttentionCall&);
 // SFX_BAD_ARGUMENT or SFX_UNSUPPORTED with a message that says which.
 int32_t prepare_attention(sfx_stream*, Scratch*, const sfx_tensor* q, const sfx_tensor* k, const float* sink,
-                          const int32_t* cu_seqlens, int64_t segments, const sfx_attention_mask*, bool ascending,
-                          AttentionCall*);
+                          const int32_t* cu_seqlens, int64_t segments, const sfx_attention_mask*, AttentionCall*);
 // The tensor where a kernel can read it in 16-byte pieces of `dtype`: itself, or a copy.
 int32_t readable(const AttentionCall&, const sfx_tensor*, Heads*);
 // Where a kernel writes: the tensor itself, or scratch that `finish` copies from.
-int32_t writable(const AttentionCall&, const sfx_tensor*, Heads*, bool* is_float);
+int32_t writable(const AttentionCall&, const sfx_tensor*, Heads*);
 int32_t finish(const AttentionCall&, const Heads&, const sfx_tensor*);
 
 // use(T{}, std::integral_constant<int, head size>{}) for the kernel's storage and the smallest head size that holds D.
@@ -228,14 +232,6 @@ int32_t with_shape(const AttentionCall& c, const Use& use) {
 #undef SFX_WITH
   return fail(SFX_UNSUPPORTED, "attention: no kernel for heads of %lld", (long long)c.depth);
 }
-
-int32_t attention_forward(sfx_stream*, const sfx_tensor* q, const sfx_tensor* k, const sfx_tensor* v, const float* sink,
-                          const int32_t* cu_seqlens, int64_t segments, const sfx_attention_mask*, sfx_tensor* out,
-                          float* lse);
-int32_t attention_backward(sfx_stream*, const sfx_tensor* dout, const sfx_tensor* q, const sfx_tensor* k,
-                           const sfx_tensor* v, const float* sink, const sfx_tensor* out, const float* lse,
-                           const int32_t* cu_seqlens, int64_t segments, const sfx_attention_mask*, sfx_tensor* dq,
-                           sfx_tensor* dk, sfx_tensor* dv, float* dsink);
 
 }  // namespace sfx::cuda
 #endif

@@ -73,12 +73,17 @@ int32_t checked(cudaError_t error, const char* what) {
               cudaGetErrorString(error), cudaGetErrorName(error), advice(error));
 }
 
+// Each thread of the host has a current device of its own.
+int32_t use_device() {
+  thread_local int current = -1;
+  if (current == chosen) return SFX_OK;
+  SFX_TRY(checked(cudaSetDevice(chosen), "choosing a GPU"));
+  current = chosen;
+  return SFX_OK;
+}
+
 }  // namespace
 
-int32_t device_count() {
-  int count = 0;
-  return checked(cudaGetDeviceCount(&count), "looking for GPUs") == SFX_OK ? count : -1;
-}
 int32_t device_open(int32_t index) {
   int count = 0;
   SFX_TRY(checked(cudaGetDeviceCount(&count), "looking for GPUs"));
@@ -92,11 +97,11 @@ int32_t device_open(int32_t index) {
   if (!chosen.compare_exchange_strong(before, index) && before != index)
     return fail(SFX_UNSUPPORTED, "this process works on GPU %d already: another one needs a process of its own",
                 before);
-  return checked(cudaSetDevice(index), "choosing a GPU");
+  return use_device();
 }
 
 sfx_stream* stream_create(int32_t) {
-  if (checked(cudaSetDevice(chosen), "choosing a GPU") != SFX_OK) return nullptr;
+  if (use_device() != SFX_OK) return nullptr;
   auto* stream = new (std::nothrow) sfx_stream;
   if (stream &&
       checked(cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking), "making a stream") != SFX_OK) {
@@ -117,6 +122,7 @@ int32_t synchronize(sfx_stream* stream) {
 }
 void* allocate(int64_t bytes) {
   void* memory = nullptr;
+  if (use_device() != SFX_OK) return nullptr;
   const cudaError_t error = cudaMalloc(&memory, (size_t)bytes);
   if (error == cudaSuccess) return memory;
   size_t free_bytes = 0, all = 0;
@@ -130,11 +136,14 @@ void* allocate(int64_t bytes) {
 }
 void release(void* memory) { cudaFree(memory); }
 int32_t copy(sfx_stream* stream, void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return SFX_OK;
+  SFX_TRY(use_device());
   SFX_TRY(checked(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, stream->handle), "copying"));
   // Only copies to the host block.
   return is_device_memory(to) ? SFX_OK : synchronize(stream);
 }
 int32_t fill_zero(sfx_stream* stream, void* to, int64_t bytes) {
+  SFX_TRY(use_device());
   return checked(cudaMemsetAsync(to, 0, (size_t)bytes, stream->handle), "filling with zeros");
 }
 bool is_device_memory(const void* at) {
@@ -147,6 +156,7 @@ bool is_device_memory(const void* at) {
 }
 int32_t launch_kernel(sfx_stream* stream, const char* name, const void* kernel, dim3 blocks, dim3 threads,
                       size_t shared_bytes, void** arguments) {
+  SFX_TRY(use_device());
   if (shared_bytes > 48 * 1024)
     SFX_TRY(
         checked(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes), name));
@@ -155,7 +165,6 @@ int32_t launch_kernel(sfx_stream* stream, const char* name, const void* kernel, 
 
 #else
 
-int32_t device_count() { return 1; }
 int32_t device_open(int32_t index) {
   if (index != 0) return fail(SFX_UNSUPPORTED, "there is no GPU %d: 1 is emulated", index);
   return SFX_OK;

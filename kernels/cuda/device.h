@@ -26,7 +26,6 @@ const char* last_error();
 
 // Chosen by device_open; every stream belongs to it.
 int32_t device_open(int32_t index);
-int32_t device_count();
 
 sfx_stream* stream_create(int32_t threads);
 void stream_destroy(sfx_stream*);
@@ -52,11 +51,12 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   sfx_stream* stream() const { return stream_; }
-  bool failed() const { return failed_; }
+  // SFX_OK, or why something could not be taken or copied.
+  int32_t status() const { return status_; }
   template <class T>
   T* take(int64_t count) {
     void* memory = arena_take(stream_, count * (int64_t)sizeof(T));
-    failed_ = failed_ || !memory;
+    if (!memory) status_ = SFX_OUT_OF_MEMORY;
     return static_cast<T*>(memory);
   }
   // What a kernel may read: the array itself, or a copy of it on the device where it is the host's. NULL stays NULL.
@@ -64,7 +64,7 @@ class Scratch {
   const T* input(const T* array, int64_t count) {
     if (!array || count == 0 || is_device_memory(array)) return array;
     T* there = take<T>(count);
-    if (there && copy(stream_, there, array, count * (int64_t)sizeof(T)) != SFX_OK) failed_ = true;
+    if (there && status_ == SFX_OK) status_ = copy(stream_, there, array, count * (int64_t)sizeof(T));
     return there;
   }
   template <class T>
@@ -75,7 +75,7 @@ class Scratch {
  private:
   sfx_stream* stream_;
   int64_t mark_;
-  bool failed_ = false;
+  int32_t status_ = SFX_OK;
 };
 
 #ifdef __CUDACC__

@@ -98,11 +98,6 @@ SFX_DEVICE float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-SFX_DEVICE float log2_fast(float x) {
-  float y;
-  asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 #else
 
@@ -165,7 +160,6 @@ inline float widen(F16 x) {
 }
 
 SFX_DEVICE float exp2_fast(float x) { return exp2f(x); }
-SFX_DEVICE float log2_fast(float x) { return log2f(x); }
 
 #endif
 
@@ -175,23 +169,6 @@ SFX_DEVICE void narrow(float x, float* to) { *to = x; }
 template <class T>
 SFX_DEVICE void narrow(float x, T* to) {
   to->bits = (uint16_t)pack(T{}, x, 0.0f);
-}
-// Both halves of a register of packed values.
-template <class T>
-SFX_DEVICE float2 unpack(T, uint32_t pair) {
-  return make_float2(widen(T{(uint16_t)(pair & 0xffffu)}), widen(T{(uint16_t)(pair >> 16)}));
-}
-
-// Over the lanes of a warp in a fixed order (a butterfly): the same bits for every run.
-SFX_DEVICE float warp_sum(float x) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) x += __shfl_xor_sync(kWholeWarp, x, mask);
-  return x;
-}
-SFX_DEVICE float warp_max(float x) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, mask));
-  return x;
 }
 
 }  // namespace sfx

@@ -18,15 +18,20 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
       pages_(pages),
       adapters_{nullptr, nullptr, c.lora_scale},
       linear_(backend, stream, adapters_),
+      tables_(backend, stream, c, max_pages_ * kPageTokens),
+      ids_(static_cast<size_t>(max_rows)),
+      sequence_(static_cast<size_t>(max_rows)),
+      position_(static_cast<size_t>(max_rows)),
+      page_table_(static_cast<size_t>(max_pages_ * max_sequences)),
+      draw_row_(static_cast<size_t>(max_rows)),
+      token_(static_cast<size_t>(max_rows)),
+      logprob_(static_cast<size_t>(max_rows)),
       options_(static_cast<size_t>(max_rows)) {
-  const int64_t n = max_rows, half = c.head_dim / 2;
+  const int64_t n = max_rows;
   arena_.plan(backend, [&](Arena& a) {
-    ids_ = a.take<int32_t>(n);
-    sequence_ = a.take<int32_t>(n);
-    position_ = a.take<int32_t>(n);
-    draw_row_ = a.take<int32_t>(n);
-    token_ = a.take<int32_t>(n);
-    page_table_ = a.take<int32_t>(max_pages_ * max_sequences);
+    device_sequence_ = a.take<int32_t>(n);
+    device_position_ = a.take<int32_t>(n);
+    device_page_table_ = a.take<int32_t>(max_pages_ * max_sequences);
     x_ = a.take<float>(n * c.hidden);
     normed_ = a.take<float>(n * c.hidden);
     drawn_ = a.take<float>(n * c.hidden);
@@ -44,19 +49,12 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
     router_logits_ = a.take<float>(n * c.experts);
     expert_index_ = a.take<int32_t>(n * c.top_k);
     expert_weight_ = a.take<float>(n * c.top_k);
-    logprob_ = a.take<float>(n);
   });
   cache_ = Block(backend, 2 * c.layers * pages_ * kPageTokens * c.kv_width() * static_cast<int64_t>(sizeof(float)));
   if (record_experts && c.experts > 0) {
     experts_.resize(static_cast<size_t>(pages_ * kPageTokens * c.layers * c.top_k), kUnknownExpert);
     chosen_.resize(static_cast<size_t>(n * c.top_k));
   }
-  const int64_t positions = max_pages_ * kPageTokens;
-  tables_ = Block(backend, 2 * positions * half * static_cast<int64_t>(sizeof(float)));
-  cosine_ = view(tables_.floats(), {positions, half});
-  sine_ = view(tables_.floats() + positions * half, {positions, half});
-  fill_rotary_tables(c.rope, c.head_dim, 0, positions, static_cast<float*>(cosine_.data),
-                     static_cast<float*>(sine_.data));
 }
 
 void PagedPass::copy_page(int32_t from, int32_t to) {
@@ -76,11 +74,33 @@ void PagedPass::record(int64_t layer) {
   const int64_t k = config_.top_k;
   CALL(copy, chosen_.data(), expert_index_, rows_ * k * static_cast<int64_t>(sizeof(int32_t)));
   for (int64_t r = 0; r < rows_; ++r) {
-    const int64_t page = page_table_[sequence_[r] * max_pages_ + position_[r] / kPageTokens];
-    const int64_t to = ((page * kPageTokens + position_[r] % kPageTokens) * config_.layers + layer) * k;
+    const int64_t at = position_[static_cast<size_t>(r)],
+                  page = page_table_[table_index(sequence_[static_cast<size_t>(r)], at / kPageTokens)];
+    const int64_t to = ((page * kPageTokens + at % kPageTokens) * config_.layers + layer) * k;
     for (int64_t j = 0; j < k; ++j)
       experts_[static_cast<size_t>(to + j)] = static_cast<uint16_t>(chosen_[static_cast<size_t>(r * k + j)]);
   }
+}
+
+sfx_paged PagedPass::upload_rows() {
+  const auto send = [&](int32_t* to, const std::vector<int32_t>& from, int64_t count) {
+    upload(backend_, stream_, to, from.data(), count * static_cast<int64_t>(sizeof(int32_t)));
+  };
+  send(device_sequence_, sequence_, rows_);
+  send(device_position_, position_, rows_);
+  if (pages_changed_) send(device_page_table_, page_table_, static_cast<int64_t>(page_table_.size()));
+  pages_changed_ = false;
+  sfx_paged p{};
+  p.rows = rows_;
+  p.sequences = static_cast<int64_t>(page_table_.size()) / max_pages_;
+  p.sequence = device_sequence_;
+  p.position = device_position_;
+  p.page_table = device_page_table_;
+  p.longest = *std::max_element(position_.begin(), position_.begin() + rows_) + 1;
+  p.max_pages = max_pages_;
+  p.page_tokens = kPageTokens;
+  p.kv_heads = config_.kv_heads;
+  return p;
 }
 
 void PagedPass::run(const Weights& weights) {
@@ -93,16 +113,9 @@ void PagedPass::run(const Weights& weights) {
   sfx_tensor qh = view(q_, {n, c.heads, c.head_dim}), kh = view(k_, {n, c.kv_heads, c.head_dim}),
              vh = view(v_, {n, c.kv_heads, c.head_dim});
   sfx_tensor o = view(attention_, {n, c.query_width()}), oh = view(attention_, {n, c.heads, c.head_dim});
-  sfx_paged paged{};
-  paged.rows = n;
-  paged.sequence = sequence_;
-  paged.position = position_;
-  paged.page_table = page_table_;
-  paged.max_pages = max_pages_;
-  paged.page_tokens = kPageTokens;
-  paged.kv_heads = c.kv_heads;
+  sfx_paged paged = upload_rows();
 
-  CALL(embedding_forward, &weights.embed, ids_, &x);
+  CALL(embedding_forward, &weights.embed, ids_.data(), &x);
   for (int64_t l = 0; l < c.layers; ++l) {
     const LayerWeights& w = weights.layers[static_cast<size_t>(l)];
     CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, rstd_);
@@ -115,8 +128,8 @@ void PagedPass::run(const Weights& weights) {
       CALL(rms_norm_forward, &q_in, &w.q_norm, c.eps, &q_rows, nullptr);
       CALL(rms_norm_forward, &k_in, &w.k_norm, c.eps, &k_rows, nullptr);
     }
-    CALL(rope, &qh, position_, &cosine_, &sine_, 0);
-    CALL(rope, &kh, position_, &cosine_, &sine_, 0);
+    CALL(rope, &qh, device_position_, &tables_.cosine, &tables_.sine, 0);
+    CALL(rope, &kh, device_position_, &tables_.cosine, &tables_.sine, 0);
     paged.keys = cache_.floats() + 2 * l * layer_floats;
     paged.values = cache_.floats() + (2 * l + 1) * layer_floats;
     const sfx_attention_mask m{c.window[static_cast<size_t>(l)], c.prefix,
@@ -131,11 +144,12 @@ void PagedPass::run(const Weights& weights) {
   if (draws_ > 0) {
     const int64_t row_bytes = h * static_cast<int64_t>(sizeof(float));
     if (draws_ < n) {
-      for (int64_t i = 0; i < draws_; ++i) CALL(copy, drawn_ + i * h, x_ + draw_row_[i] * h, row_bytes);
+      for (int64_t i = 0; i < draws_; ++i)
+        CALL(copy, drawn_ + i * h, x_ + draw_row_[static_cast<size_t>(i)] * h, row_bytes);
     }
     sfx_tensor last = view(draws_ < n ? drawn_ : x_, {draws_, h}), hidden = view(normed_, {draws_, h});
     CALL(rms_norm_forward, &last, &weights.norm, c.eps, &hidden, rstd_);
-    CALL(linear_sample, &hidden, &weights.head, options_.data(), token_, logprob_);
+    CALL(linear_sample, &hidden, &weights.head, options_.data(), token_.data(), logprob_.data());
   }
   check(b, b->synchronize(stream_), "synchronize");
 }

@@ -10,6 +10,7 @@
 #include "adapted_linear.h"
 #include "page_cache.h"
 #include "parameters.h"
+#include "rotary_tables.h"
 
 namespace sinkflex {
 
@@ -22,7 +23,10 @@ class PagedPass {
             int64_t max_sequences, int64_t max_tokens, int64_t pages, bool record_experts);
 
   // Tokens [64 index, 64 (index + 1)) of a sequence lie in `page`.
-  void set_page(int32_t sequence, int64_t index, int32_t page) { page_table_[sequence * max_pages_ + index] = page; }
+  void set_page(int32_t sequence, int64_t index, int32_t page) {
+    page_table_[table_index(sequence, index)] = page;
+    pages_changed_ = true;
+  }
   void copy_page(int32_t from, int32_t to);  // in every layer
 
   // The rows of the next step; those of one sequence are consecutive and ascending in position.
@@ -31,13 +35,14 @@ class PagedPass {
     draws_ = 0;
   }
   void add_row(int32_t sequence, int32_t position, int32_t token) {
-    sequence_[rows_] = sequence;
-    position_[rows_] = position;
-    ids_[rows_++] = token;
+    const size_t row = static_cast<size_t>(rows_++);
+    sequence_[row] = sequence;
+    position_[row] = position;
+    ids_[row] = token;
   }
   // Draws a token from the row added last; returns the index of the draw.
   int64_t add_draw(const sfx_sample_options& options) {
-    draw_row_[draws_] = static_cast<int32_t>(rows_ - 1);
+    draw_row_[static_cast<size_t>(draws_)] = static_cast<int32_t>(rows_ - 1);
     options_[static_cast<size_t>(draws_)] = options;
     return draws_++;
   }
@@ -51,12 +56,16 @@ class PagedPass {
 
   int64_t rows() const { return rows_; }
   int64_t max_rows() const { return max_rows_; }
-  int32_t token(int64_t draw) const { return token_[draw]; }
-  float logprob(int64_t draw) const { return logprob_[draw]; }
+  int32_t token(int64_t draw) const { return token_[static_cast<size_t>(draw)]; }
+  float logprob(int64_t draw) const { return logprob_[static_cast<size_t>(draw)]; }
   int64_t cache_bytes() const { return cache_.bytes(); }
   int64_t activation_bytes() const { return arena_.bytes(); }
 
  private:
+  size_t table_index(int64_t sequence, int64_t index) const {
+    return static_cast<size_t>(sequence * max_pages_ + index);
+  }
+  sfx_paged upload_rows();  // all but the pages' memory, which is a layer's
   // The part of a layer after attention: adds into `x`.
   void mlp(int64_t layer, const LayerWeights& weights, const sfx_tensor* normed, sfx_tensor* x);
   void record(int64_t layer);  // the experts that its router has chosen
@@ -68,10 +77,13 @@ class PagedPass {
   AdapterScratch adapters_;
   AdaptedLinear linear_;
   Arena arena_;
-  Block cache_, tables_;
-  sfx_tensor cosine_{}, sine_{};
-  int32_t *ids_, *sequence_, *position_, *page_table_, *draw_row_, *expert_index_, *token_;
-  float *x_, *normed_, *rstd_, *q_, *k_, *v_, *attention_, *router_logits_, *expert_weight_, *drawn_, *logprob_;
+  Block cache_;
+  RotaryTables tables_;
+  std::vector<int32_t> ids_, sequence_, position_, page_table_, draw_row_, token_;  // on the host
+  std::vector<float> logprob_;
+  bool pages_changed_ = true;
+  int32_t *device_sequence_, *device_position_, *device_page_table_, *expert_index_;
+  float *x_, *normed_, *rstd_, *q_, *k_, *v_, *attention_, *router_logits_, *expert_weight_, *drawn_;
   float *q_raw_, *k_raw_, *gate_, *up_, *act_;
   std::vector<sfx_sample_options> options_;
   std::vector<uint16_t> experts_;  // [pages, kPageTokens, layers, top_k], or nothing

@@ -101,6 +101,7 @@ void Scheduler::run() {
   }
   active_.clear();
   pass_.reset();
+  weights_.reset();
   reader_.reset();
   if (stream_) backend_->stream_destroy(stream_);
   stream_ = nullptr;
@@ -165,6 +166,7 @@ void Scheduler::step() {
     stream_ = backend_->stream_create(options_.threads);
     pass_ = std::make_unique<PagedPass>(backend_, stream_, config_, options_.step_rows, options_.max_sequences,
                                         options_.max_sequence_tokens, options_.cache_pages, options_.record_experts);
+    weights_.emplace(backend_, parameters_);
     reader_.emplace(segment_);
     active_.reserve(static_cast<size_t>(options_.max_sequences));
     counters.cache_bytes = pass_->cache_bytes();
@@ -174,7 +176,7 @@ void Scheduler::step() {
   if (!version_ || (!frozen_ && !reader_->is_current())) take_version();
   schedule();
   const int64_t pass_start = now_ns();
-  pass_->run(weights_);
+  pass_->run(weights_->weights());
   const int64_t pass_end = now_ns();
   collect();
 
@@ -188,8 +190,7 @@ void Scheduler::step() {
 void Scheduler::take_version() {
   Version version;
   const uint8_t* slot = reader_->pin(&version);
-  if (slot != bound_) parameters_->bind(slot + parameters_->data_start(), &weights_);
-  bound_ = slot;
+  weights_->take(stream_, slot, version);
   version_ = version;
   ++counters.versions_seen;
   if (cached_ && cached_->lineage == version.lineage && cached_->version == version.version) return;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "../memory/versioned_segment.h"
+#include "device_weights.h"
 #include "logit_rules.h"
 #include "paged_pass.h"
 #include "stop_strings.h"
@@ -160,8 +161,7 @@ class Scheduler {
   std::unique_ptr<PagedPass> pass_;
   std::optional<VersionedSegment::Reader> reader_;
   std::optional<Version> version_;
-  Weights weights_;
-  const uint8_t* bound_ = nullptr;
+  std::optional<DeviceWeights> weights_;
   PageCache cache_;
   std::optional<Version> cached_;  // what cache_ holds was computed with
   uint64_t step_ = 0;

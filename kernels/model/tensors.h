@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <utility>
+#include <vector>
 
 #include "../backend.h"
 #include "../error.h"
@@ -21,6 +22,15 @@ inline void check(const sfx_backend* backend, int32_t status, const char* what) 
               : status == SFX_DEVICE_ERROR ? "SINKFLEX_DEVICE_FAILED"
                                            : "SINKFLEX_INTERNAL",
               std::string(what) + ": " + (message && *message ? message : "the backend gave no message"));
+}
+
+// Between the host and memory of the backend; blocks until it is done.
+inline void upload(const sfx_backend* backend, sfx_stream* stream, void* to, const void* from, int64_t bytes) {
+  check(backend, backend->copy(stream, to, from, bytes), "copy");
+  check(backend, backend->synchronize(stream), "synchronize");
+}
+inline void download(const sfx_backend* backend, sfx_stream* stream, void* to, const void* from, int64_t bytes) {
+  upload(backend, stream, to, from, bytes);
 }
 
 // Row-major float32 view.
@@ -71,6 +81,28 @@ class Block {
   const sfx_backend* backend_ = nullptr;
   void* data_ = nullptr;
   int64_t bytes_ = 0;
+};
+
+// A block where the host can read and write it: on a device a copy, brought by fetch() and brought back by send().
+class HostCopy {
+ public:
+  HostCopy(const sfx_backend* backend, sfx_stream* stream, const Block& block)
+      : backend_(backend), stream_(stream), block_(block) {
+    if (backend->device_memory) copy_.resize(static_cast<size_t>(block.bytes()));
+  }
+  uint8_t* data() { return backend_->device_memory ? copy_.data() : static_cast<uint8_t*>(block_.data()); }
+  void fetch() {
+    if (backend_->device_memory) download(backend_, stream_, copy_.data(), block_.data(), block_.bytes());
+  }
+  void send() {
+    if (backend_->device_memory) upload(backend_, stream_, block_.data(), copy_.data(), block_.bytes());
+  }
+
+ private:
+  const sfx_backend* backend_;
+  sfx_stream* stream_;
+  const Block& block_;
+  std::vector<uint8_t> copy_;
 };
 
 // A bump allocator. plan() runs a layout twice: first to measure (pointers are not to be used), then over real memory.

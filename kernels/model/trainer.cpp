@@ -31,6 +31,7 @@ Trainer::Trainer(const sfx_backend* backend, const Config& config, std::shared_p
       parameters_(std::move(parameters)),
       segment_(std::move(segment)),
       pass_(backend, stream_, config, threads),
+      weights_(backend, parameters_),
       moments_(std::move(moments)) {
   if (!moments_.tensors.empty()) return;
   for (const TensorSpec& t : parameters_->tensors())
@@ -40,20 +41,15 @@ Trainer::Trainer(const sfx_backend* backend, const Config& config, std::shared_p
 
 Trainer::~Trainer() { backend_->stream_destroy(stream_); }
 
-void Trainer::bind(const uint8_t* slot) {
-  if (slot == bound_) return;
-  parameters_->bind(slot + parameters_->data_start(), &weights_);
-  bound_ = slot;
-}
-
 Version Trainer::forward(const PackedBatch& batch, float temperature, Keep keep, float* logprobs, float* entropy,
                          float* last_hidden) {
   Stopwatch watch(&counters.forward_ns);
   if (!reader_) reader_.emplace(segment_);
   pass_.drop();
   Version version;
-  bind(reader_->pin(&version));
-  pass_.forward(batch, weights_, temperature, keep, logprobs, entropy, last_hidden);
+  const uint8_t* const slot = reader_->pin(&version);
+  weights_.take(stream_, slot, version);
+  pass_.forward(batch, weights_.weights(), temperature, keep, logprobs, entropy, last_hidden);
   if (keep == Keep::kNothing) reader_->release();  // an idle engine holds no slot
   ++counters.forward_passes;
   counters.forward_tokens += pass_.tokens();
@@ -78,7 +74,9 @@ void Trainer::backward(const float* dlogprobs, const float* dentropy, int64_t to
                                              std::to_string(pass_.tokens()) + " tokens");
   Stopwatch watch(&counters.backward_ns);
   ensure_gradients();
+  take_gradients();
   pass_.backward(dlogprobs, dentropy, drouter_aux_loss, &gradients_);
+  lend_gradients();
   reader_->release();
   count_memory();
   ++counters.backward_passes;
@@ -103,23 +101,36 @@ void Trainer::zero_gradients() {
   if (head_block_.data())
     check(backend_, backend_->fill_zero(stream_, head_block_.data(), head_block_.bytes()), "fill_zero");
   check(backend_, backend_->synchronize(stream_), "synchronize");
+  lend_gradients();
 }
 
 void Trainer::fold_tied_head() {
   if (!head_block_.data()) return;
-  float* to = static_cast<float*>(gradients_.views.embed.data);
-  float* from = head_block_.floats();
   const int64_t count = config_.vocab * config_.hidden;
-  for (int64_t i = 0; i < count; ++i) {
-    to[i] += from[i];
-    from[i] = 0;
-  }
+  check(backend_, backend_->add(stream_, head_block_.floats(), count, static_cast<float*>(gradients_.views.embed.data)),
+        "add");
+  check(backend_, backend_->fill_zero(stream_, head_block_.data(), head_block_.bytes()), "fill_zero");
 }
 
 std::shared_ptr<Block> Trainer::gradients() {
   ensure_gradients();
   fold_tied_head();
-  return gradient_block_;
+  if (!backend_->device_memory) return gradient_block_;
+  if (!lent_gradients_)
+    lent_gradients_ = std::make_shared<Block>(sfx_cpu_backend(nullptr), parameters_->gradient_bytes());
+  lend_gradients();
+  return lent_gradients_;
+}
+
+void Trainer::lend_gradients() {
+  if (lent_gradients_)
+    download(backend_, stream_, lent_gradients_->data(), gradient_block_->data(), gradient_block_->bytes());
+}
+
+void Trainer::take_gradients() {
+  if (lent_gradients_)
+    upload(backend_, stream_, gradient_block_->data(), lent_gradients_->data(), gradient_block_->bytes());
+  if (lent_gradients_.use_count() == 1) lent_gradients_.reset();  // nobody holds them any more
 }
 
 void Trainer::ensure_moments() {
@@ -134,6 +145,7 @@ double Trainer::prepare_step(const StepOptions& o, sfx_adamw_options* options) {
   if (!reader_) reader_.emplace(segment_);
   ensure_gradients();
   ensure_moments();
+  take_gradients();
   fold_tied_head();
   pass_.drop();
 
@@ -165,11 +177,15 @@ double Trainer::prepare_step(const StepOptions& o, sfx_adamw_options* options) {
   return norm;
 }
 
-// The current slot, pinned. Refused before the moments change, so that a caller may correct the version and step again.
+// The current slot, pinned, and its weights taken. Refused before the moments change, so that a caller may correct the
+// version and step again.
 const uint8_t* Trainer::pin_before(const StepOptions& o) {
   Version from;
   const uint8_t* slot = reader_->pin(&from);
-  if (std::pair(o.lineage, o.version) > std::pair(from.lineage, from.version)) return slot;
+  if (std::pair(o.lineage, o.version) > std::pair(from.lineage, from.version)) {
+    weights_.take(stream_, slot, from);
+    return slot;
+  }
   reader_->release();
   throw Error("SINKFLEX_STORE_ORDER", "version " + std::to_string(o.lineage) + "." + std::to_string(o.version) +
                                           " is not greater than the current " + std::to_string(from.lineage) + "." +
@@ -201,7 +217,8 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
   VersionedSegment::Writing writing = segment_->begin_write(wait);
   uint8_t* new_slot = writing.data();
   std::memcpy(new_slot, old_slot, static_cast<size_t>(start));  // the safetensors header
-  update_kept(o, a, old_slot + start, new_slot + start);
+  update_kept(o, a, weights_.data(), weights_.updated(new_slot));
+  weights_.settle(stream_, new_slot);
   writing.publish(o.lineage, o.version);
   reader_->release();
   zero_gradients();
@@ -225,8 +242,14 @@ double Trainer::step_shard(const StepOptions& o, uint8_t* out, int64_t bytes) {
                 "the shard has " + std::to_string(end - first) + " bytes, out has " + std::to_string(bytes));
   sfx_adamw_options a;
   const double norm = prepare_step(o, &a);
-  const uint8_t* old_slot = pin_before(o);
-  update_kept(o, a, old_slot + parameters_->data_start(), out - first);
+  pin_before(o);
+  if (backend_->device_memory) {
+    const Block shard(backend_, bytes);
+    update_kept(o, a, weights_.data(), static_cast<uint8_t*>(shard.data()) - first);
+    download(backend_, stream_, out, shard.data(), bytes);
+  } else {
+    update_kept(o, a, weights_.data(), out - first);
+  }
   reader_->release();
   zero_gradients();
   count_memory();
@@ -260,12 +283,16 @@ void Trainer::update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_
 
 void Trainer::save_moments(const std::string& path, const std::string& header) {
   ensure_moments();
-  write_moments(path, header, static_cast<const uint8_t*>(moment_block_.data()), moments_.bytes, step_);
+  HostCopy moments(backend_, stream_, moment_block_);
+  moments.fetch();
+  write_moments(path, header, moments.data(), moments_.bytes, step_);
 }
 
 void Trainer::load_moments(const std::string& path, const std::vector<MomentPiece>& pieces, int64_t step) {
   Block fresh(backend_, moments_.bytes);
-  read_moments(path, pieces, static_cast<uint8_t*>(fresh.data()), moments_.bytes);
+  HostCopy moments(backend_, stream_, fresh);
+  read_moments(path, pieces, moments.data(), moments_.bytes);
+  moments.send();
   moment_block_ = std::move(fresh);
   step_ = step;
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "../memory/versioned_segment.h"
+#include "device_weights.h"
 #include "training_pass.h"
 
 namespace sinkflex {
@@ -62,8 +63,8 @@ class Trainer {
   // added up: their new bytes go to `out`, as long as from the first to the end of the last. Publishes nothing.
   double step_shard(const StepOptions& options, uint8_t* out, int64_t bytes);
 
-  // The accumulated gradients at the offsets of Parameters, with the two parts of a tied head added up. Whoever holds
-  // them may read and change them between passes; they outlive the trainer.
+  // The accumulated gradients at the offsets of Parameters, with the two parts of a tied head added up, in the host's
+  // memory. Whoever holds them may read and change them between passes; they outlive the trainer.
   std::shared_ptr<Block> gradients();
 
   // Moments: see moments_file.h. A load that fails changes nothing.
@@ -81,8 +82,9 @@ class Trainer {
   void count_memory();
   void ensure_gradients();
   void fold_tied_head();
+  void lend_gradients();  // brings a copy that somebody holds up to date
+  void take_gradients();  // and back what was changed in it
   void ensure_moments();
-  void bind(const uint8_t* slot);
 
   const sfx_backend* backend_;
   sfx_stream* stream_ = nullptr;
@@ -91,10 +93,10 @@ class Trainer {
   std::shared_ptr<VersionedSegment> segment_;
   std::optional<VersionedSegment::Reader> reader_;  // claimed at the first use
   TrainingPass pass_;
-  Weights weights_;
-  const uint8_t* bound_ = nullptr;
+  DeviceWeights weights_;
   Moments moments_;
   std::shared_ptr<Block> gradient_block_ = std::make_shared<Block>();
+  std::shared_ptr<Block> lent_gradients_;  // on a device: the copy on the host that gradients() gives
   Block head_block_, moment_block_;
   Gradients gradients_;
   int64_t step_ = 0;

@@ -23,13 +23,9 @@ sfx_attention_mask TrainingPass::mask(int64_t l) const {
 
 void TrainingPass::ensure_tables(int64_t longest) {
   if (longest <= table_positions_) return;
-  const int64_t half = config_.head_dim / 2, positions = table_positions(longest);
-  tables_ = Block(backend_, table_bytes(positions));
-  float* cosine = tables_.floats();
-  float* sine = cosine + positions * half;
-  fill_rotary_tables(config_.rope, config_.head_dim, 0, positions, cosine, sine);
-  cosine_ = view(cosine, {positions, half});
-  sine_ = view(sine, {positions, half});
+  const int64_t positions = table_positions(longest);
+  tables_ = RotaryTables();  // give the old memory back before asking for more
+  tables_ = RotaryTables(backend_, stream_, config_, positions);
   table_positions_ = positions;
 }
 
@@ -63,23 +59,22 @@ PassMemory TrainingPass::measure(const sfx_backend* backend, const Config& confi
     longest = std::max(longest, length);
   }
   Arena arena;
-  pass.layout(arena, n, static_cast<int64_t>(lengths.size()), keep);
+  pass.layout(arena, n, keep);
   const sfx_pass_shape shape = pass.shape(n, static_cast<int64_t>(lengths.size()), tiles, rows, keep, threads);
   const int64_t logits = backend->logits_bytes(&shape);
-  return {arena.used() + pass.table_bytes(pass.table_positions(longest)), backend->workspace_bytes(&shape) - logits,
-          logits};
+  return {arena.used() + rotary_table_bytes(config, pass.table_positions(longest)),
+          backend->workspace_bytes(&shape) - logits, logits};
 }
 
-void TrainingPass::plan(int64_t n, int64_t segments, Keep keep) {
-  if (n == planned_n_ && segments == planned_segments_ && keep == planned_keep_) return;
+void TrainingPass::plan(int64_t n, Keep keep) {
+  if (n == planned_n_ && keep == planned_keep_) return;
   planned_n_ = 0;  // a plan that throws half way must not be taken for a good one
-  arena_.plan(backend_, [&](Arena& a) { layout(a, n, segments, keep); });
+  arena_.plan(backend_, [&](Arena& a) { layout(a, n, keep); });
   planned_n_ = n;
-  planned_segments_ = segments;
   planned_keep_ = keep;
 }
 
-void TrainingPass::layout(Arena& a, int64_t n, int64_t segments, Keep keep) {
+void TrainingPass::layout(Arena& a, int64_t n, Keep keep) {
   const Config& c = config_;
   const int64_t h = c.hidden, Q = c.query_width(), K = c.kv_width();
   const int64_t dense = c.dense() ? n * c.intermediate : 0;
@@ -87,10 +82,7 @@ void TrainingPass::layout(Arena& a, int64_t n, int64_t segments, Keep keep) {
   const int64_t saved = back && !c.dense()
                             ? backend_->moe_saved_bytes(n, h, c.intermediate, c.experts, static_cast<int32_t>(c.top_k))
                             : 0;
-  ids_ = a.take<int32_t>(n);
   position_ = a.take<int32_t>(n);
-  target_ = a.take<int32_t>(n);
-  cu_ = a.take<int32_t>(segments + 1);
   for (size_t l = 0; l < layers_.size(); ++l) {
     Layer& y = layers_[l];
     if (keep != Keep::kEverything && l > 0) {
@@ -162,27 +154,30 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
     tiles += (length + 63) / 64;
   }
   ensure_tables(longest);
-  plan(n_, segments_, keep);
+  plan(n_, keep);
 
   int64_t rows = 0;
-  std::copy(batch.ids.begin(), batch.ids.end(), ids_);
-  std::copy(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), cu_);
-  for (int64_t s = 0; s < segments_; ++s) {
-    for (int32_t t = cu_[s]; t < cu_[s + 1]; ++t) {
-      position_[t] = t - cu_[s];
-      const bool asked = t + 1 < cu_[s + 1] && (batch.mask.empty() || batch.mask[static_cast<size_t>(t) + 1]);
-      target_[t] = asked ? ids_[t + 1] : -1;
-      rows += asked;
+  ids_ = batch.ids;
+  cu_ = batch.cu_seqlens;
+  target_.assign(static_cast<size_t>(n_), -1);
+  std::vector<int32_t> position(static_cast<size_t>(n_));
+  for (size_t s = 0; s < static_cast<size_t>(segments_); ++s) {
+    for (size_t t = static_cast<size_t>(cu_[s]); t < static_cast<size_t>(cu_[s + 1]); ++t) {
+      position[t] = static_cast<int32_t>(t) - cu_[s];
+      if (t + 1 == static_cast<size_t>(cu_[s + 1]) || (!batch.mask.empty() && !batch.mask[t + 1])) continue;
+      target_[t] = ids_[t + 1];
+      ++rows;
     }
   }
+  upload(b, stream_, position_, position.data(), n_ * static_cast<int64_t>(sizeof(int32_t)));
   const sfx_pass_shape s = shape(n_, segments_, tiles, rows, keep, threads_);
   logits_bytes_ = std::max(logits_bytes_, b->logits_bytes(&s));
   check(b, b->workspace_reserve(stream_, b->workspace_bytes(&s)), "workspace_reserve");
 
   sfx_tensor x0 = view(layers_.empty() ? x_final_ : layers_[0].x_in, {n_, c.hidden});
-  CALL(embedding_forward, &weights.embed, ids_, &x0);
+  CALL(embedding_forward, &weights.embed, ids_.data(), &x0);
   balancing_ = !c.dense();
-  std::fill_n(balance_, 2 * c.experts, 0.0);
+  if (balancing_) CALL(fill_zero, balance_, 2 * c.experts * static_cast<int64_t>(sizeof(double)));
   for (int64_t l = 0; l < c.layers; ++l)
     layer_forward(l, layers_[static_cast<size_t>(l)],
                   l + 1 < c.layers ? layers_[static_cast<size_t>(l) + 1].x_in : x_final_);
@@ -190,21 +185,24 @@ void TrainingPass::forward(const PackedBatch& batch, const Weights& weights, flo
 
   sfx_tensor x = view(x_final_, {n_, c.hidden}), hidden = view(normed_, {n_, c.hidden});
   CALL(rms_norm_forward, &x, &weights.norm, c.eps, &hidden, rstd_final_);
-  CALL(linear_logprob_forward, &hidden, &weights.head, target_, temperature, row_logprob_, row_entropy_, row_lse_);
+  CALL(linear_logprob_forward, &hidden, &weights.head, target_.data(), temperature, row_logprob_, row_entropy_,
+       row_lse_);
   check(b, b->synchronize(stream_), "synchronize");
   balance_router();
 
-  for (int64_t s = 0; s < segments_; ++s) {
-    for (int32_t t = cu_[s]; t < cu_[s + 1]; ++t) {
-      const bool asked = t > cu_[s] && target_[t - 1] >= 0;
-      logprobs[t] = asked ? row_logprob_[t - 1] : 0;
-      entropy[t] = asked ? row_entropy_[t - 1] : 0;
-    }
-  }
-  for (int64_t s = 0; last_hidden && s < segments_; ++s) {
-    float* to = last_hidden + s * c.hidden;
+  // A row's number belongs to the token after it.
+  const auto give = [&](const float* rows_of, float* to) {
+    to[0] = 0;
+    download(b, stream_, to + 1, rows_of, (n_ - 1) * static_cast<int64_t>(sizeof(float)));
+    for (size_t t = 0; t + 1 < static_cast<size_t>(n_); ++t)
+      if (target_[t] < 0) to[t + 1] = 0;
+  };
+  give(row_logprob_, logprobs);
+  give(row_entropy_, entropy);
+  for (size_t s = 0; last_hidden && s < static_cast<size_t>(segments_); ++s) {
+    float* to = last_hidden + static_cast<int64_t>(s) * c.hidden;
     if (cu_[s + 1] > cu_[s])
-      std::copy_n(normed_ + (cu_[s + 1] - 1) * c.hidden, c.hidden, to);
+      download(b, stream_, to, normed_ + (cu_[s + 1] - 1) * c.hidden, c.hidden * static_cast<int64_t>(sizeof(float)));
     else
       std::fill_n(to, c.hidden, 0.0f);
   }
@@ -235,10 +233,11 @@ void TrainingPass::layer_forward(int64_t l, Layer& a, float* x_out) {
     CALL(rms_norm_forward, &q_in, &w.q_norm, c.eps, &q_rows, a.rstd_q);
     CALL(rms_norm_forward, &k_in, &w.k_norm, c.eps, &k_rows, a.rstd_k);
   }
-  CALL(rope, &qh, position_, &cosine_, &sine_, 0);
-  CALL(rope, &kh, position_, &cosine_, &sine_, 0);
+  CALL(rope, &qh, position_, &tables_.cosine, &tables_.sine, 0);
+  CALL(rope, &kh, position_, &tables_.cosine, &tables_.sine, 0);
   const sfx_attention_mask m = mask(l);
-  CALL(attention_forward, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), cu_, segments_, &m, &oh, a.lse);
+  CALL(attention_forward, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), cu_.data(), segments_, &m, &oh,
+       a.lse);
   if (a.x_mid != a.x_in) CALL(copy, a.x_mid, a.x_in, row_bytes);
   linear_.forward(&o, w.o, w.o_bias, w.o_lora, 1, &mid);
 
@@ -254,19 +253,18 @@ void TrainingPass::backward(const float* dlogprobs, const float* dentropy, doubl
   const Config& c = config_;
   balance_factor_ = static_cast<float>(drouter_aux_loss * static_cast<double>(c.experts) /
                                        (static_cast<double>(n_) * static_cast<double>(c.layers)));
-  for (int64_t s = 0; s < segments_; ++s) {
-    for (int32_t t = cu_[s]; t < cu_[s + 1]; ++t) {
-      const bool asked = target_[t] >= 0;
-      row_dlogprob_[t] = asked ? dlogprobs[t + 1] : 0;
-      row_dentropy_[t] = asked && dentropy ? dentropy[t + 1] : 0;
-    }
-  }
+  // Rows without a target are not read.
+  const auto take = [&](const float* from, float* rows) {
+    upload(b, stream_, rows, from + 1, (n_ - 1) * static_cast<int64_t>(sizeof(float)));
+  };
+  take(dlogprobs, row_dlogprob_);
+  if (dentropy) take(dentropy, row_dentropy_);
   sfx_tensor x = view(x_final_, {n_, c.hidden}), hidden = view(normed_, {n_, c.hidden});
   sfx_tensor dhidden = view(dnormed_, {n_, c.hidden}), dx = view(dx_, {n_, c.hidden});
   const int64_t row_bytes = n_ * c.hidden * static_cast<int64_t>(sizeof(float));
   CALL(rms_norm_forward, &x, &weights_->norm, c.eps, &hidden, rstd_final_);
-  CALL(linear_logprob_backward, &hidden, &weights_->head, target_, temperature_, row_lse_, row_entropy_, row_dlogprob_,
-       row_dentropy_, &dhidden, optional(g->head));
+  CALL(linear_logprob_backward, &hidden, &weights_->head, target_.data(), temperature_, row_lse_, row_entropy_,
+       row_dlogprob_, dentropy ? row_dentropy_ : nullptr, &dhidden, optional(g->head));
   CALL(fill_zero, dx_, row_bytes);
   CALL(rms_norm_backward, &dhidden, &x, &weights_->norm, rstd_final_, &dx, optional(g->views.norm));
   for (int64_t l = c.layers - 1; l >= 0; --l) {
@@ -275,7 +273,7 @@ void TrainingPass::backward(const float* dlogprobs, const float* dentropy, doubl
     if (keep_ == Keep::kLayerInputs && l + 1 < c.layers) layer_forward(l, a, nullptr);
     layer_backward(l, a, &g->views.layers[static_cast<size_t>(l)]);
   }
-  if (g->views.embed.data) CALL(embedding_backward, &dx, ids_, &g->views.embed);
+  if (g->views.embed.data) CALL(embedding_backward, &dx, ids_.data(), &g->views.embed);
   check(b, b->synchronize(stream_), "synchronize");
 }
 
@@ -303,10 +301,10 @@ void TrainingPass::layer_backward(int64_t l, Layer& a, LayerWeights* d) {
   sfx_tensor dqh = view(dq_, {n, c.heads, c.head_dim}), dkh = view(dk_, {n, c.kv_heads, c.head_dim}),
              dvh = view(dv_, {n, c.kv_heads, c.head_dim});
   const sfx_attention_mask m = mask(l);
-  CALL(attention_backward, &doh, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), &oh, a.lse, cu_, segments_, &m,
-       &dqh, &dkh, &dvh, static_cast<float*>(d->sinks.data));
-  CALL(rope, &dqh, position_, &cosine_, &sine_, 1);
-  CALL(rope, &dkh, position_, &cosine_, &sine_, 1);
+  CALL(attention_backward, &doh, &qh, &kh, &vh, static_cast<const float*>(w.sinks.data), &oh, a.lse, cu_.data(),
+       segments_, &m, &dqh, &dkh, &dvh, static_cast<float*>(d->sinks.data));
+  CALL(rope, &dqh, position_, &tables_.cosine, &tables_.sine, 1);
+  CALL(rope, &dkh, position_, &tables_.cosine, &tables_.sine, 1);
   float *dq_out = dq_, *dk_out = dk_;
   if (c.qk_norm) {
     // q and k after the norm are not needed any more: their buffers take the gradients before it.

@@ -15,6 +15,7 @@
 
 #include "adapted_linear.h"
 #include "parameters.h"
+#include "rotary_tables.h"
 
 namespace sinkflex {
 
@@ -62,7 +63,7 @@ class TrainingPass {
   bool kept() const { return kept_; }
   void drop() { kept_ = false; }
   int64_t tokens() const { return n_; }
-  int64_t activation_bytes() const { return arena_.bytes() + tables_.bytes(); }
+  int64_t activation_bytes() const { return arena_.bytes() + tables_.block.bytes(); }
   int64_t workspace_bytes() const { return backend_->workspace_peak(stream_); }
   int64_t logits_bytes() const { return logits_bytes_; }
 
@@ -78,12 +79,9 @@ class TrainingPass {
     float *gate, *up;                        // dense
     float *q_raw, *k_raw, *rstd_q, *rstd_k;  // before the head norms
   };
-  void plan(int64_t n, int64_t segments, Keep keep);
-  void layout(Arena& arena, int64_t n, int64_t segments, Keep keep);
+  void plan(int64_t n, Keep keep);
+  void layout(Arena& arena, int64_t n, Keep keep);
   int64_t table_positions(int64_t longest) const { return (longest + 1023) / 1024 * 1024; }
-  int64_t table_bytes(int64_t positions) const {
-    return positions * config_.head_dim * static_cast<int64_t>(sizeof(float));
-  }
   sfx_pass_shape shape(int64_t n, int64_t segments, int64_t tiles, int64_t rows, Keep keep, int32_t threads) const;
   void ensure_tables(int64_t positions);
   // Without x_out: only what the backward needs.
@@ -103,28 +101,28 @@ class TrainingPass {
   AdapterScratch adapters_;
   AdaptedLinear linear_;
   Arena arena_;
-  Block tables_;
+  RotaryTables tables_;
   int64_t table_positions_ = 0;
-  sfx_tensor cosine_{}, sine_{};
 
   Keep keep_ = Keep::kNothing;
   bool kept_ = false;
   int64_t logits_bytes_ = 0;
-  int64_t n_ = 0, segments_ = 0, planned_n_ = 0, planned_segments_ = 0;
+  int64_t n_ = 0, segments_ = 0, planned_n_ = 0;
   Keep planned_keep_ = Keep::kNothing;
   float temperature_ = 1;
   const Weights* weights_ = nullptr;
   std::vector<int32_t> experts_;  // PackedBatch::experts of the forward under way, for its backward too
   std::vector<Layer> layers_;
-  int32_t *ids_ = nullptr, *position_ = nullptr, *target_ = nullptr, *cu_ = nullptr;
+  std::vector<int32_t> ids_, target_, cu_;  // of the forward under way or kept, on the host
+  int32_t* position_ = nullptr;
   float *x_final_ = nullptr, *rstd_final_ = nullptr, *normed_ = nullptr, *router_logits_ = nullptr;
   float *row_logprob_ = nullptr, *row_entropy_ = nullptr, *row_lse_ = nullptr;
   float *dx_ = nullptr, *dnormed_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr, *dattention_ = nullptr;
   float *act_ = nullptr, *dact_ = nullptr, *dgate_ = nullptr, *dup_ = nullptr;
-  double* balance_ = nullptr;  // [2E], see backend.h; of the forward under way
+  double* balance_ = nullptr;  // [2E], memory of the backend, see backend.h; of the forward under way
   bool balancing_ = false;     // not while a layer runs forward again
   double router_aux_loss_ = 0;
-  float* load_ = nullptr;     // [E], f
+  float* load_ = nullptr;     // [E], memory of the backend: f
   float balance_factor_ = 0;  // dloss/dP of an expert with load 1, for one token
   float *drouter_ = nullptr, *dexpert_weight_ = nullptr, *row_dlogprob_ = nullptr, *row_dentropy_ = nullptr;
 };

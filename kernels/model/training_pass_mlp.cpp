@@ -83,13 +83,18 @@ void TrainingPass::mlp_backward(const LayerWeights& w, Layer& a, LayerWeights* d
 
 void TrainingPass::balance_router() {
   const int64_t E = config_.experts;
-  const double rows = static_cast<double>(n_) * static_cast<double>(config_.layers);
   router_aux_loss_ = 0;
-  for (int64_t e = 0; e < E; ++e) {
-    load_[e] = static_cast<float>(balance_[e] / rows);
-    router_aux_loss_ += balance_[e] / rows * (balance_[E + e] / rows);
+  if (E == 0) return;
+  std::vector<double> sums(static_cast<size_t>(2 * E));
+  std::vector<float> load(static_cast<size_t>(E));
+  download(backend_, stream_, sums.data(), balance_, 2 * E * static_cast<int64_t>(sizeof(double)));
+  const double rows = static_cast<double>(n_) * static_cast<double>(config_.layers);
+  for (size_t e = 0; e < load.size(); ++e) {
+    load[e] = static_cast<float>(sums[e] / rows);
+    router_aux_loss_ += sums[e] / rows * (sums[load.size() + e] / rows);
   }
   router_aux_loss_ *= static_cast<double>(E);
+  upload(backend_, stream_, load_, load.data(), E * static_cast<int64_t>(sizeof(float)));
 }
 
 #undef CALL

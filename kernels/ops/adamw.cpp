@@ -38,6 +38,15 @@ int32_t scale(sfx_stream* s, float* x, int64_t count, float factor) {
   return SFX_OK;
 }
 
+int32_t add_arrays(sfx_stream* s, const float* from, int64_t count, float* to) {
+  const Operation op(s);
+  parallel_ranges(s, count, 1024, (double)count / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += 16)
+      store_part(to + i, add(load_part(to + i, end - i), load_part(from + i, end - i)), end - i);
+  });
+  return SFX_OK;
+}
+
 // Sixteen float64 lanes a chunk of 4096 (a float's square is exact in float64), chunks added in ascending order.
 int32_t sum_squares(sfx_stream* s, const float* g, int64_t count, double* sum) {
   const Operation op(s);

@@ -1,6 +1,7 @@
 // Draws one token a row from softmax(hidden w^T / T), restricted to min-p, top-k and top-p; the log-probability is that
 // of the whole distribution before any edit, computed by the same functions as linear_logprob_forward. Greedy rows (T =
 // 0) take the lowest id among the largest logits.
+#include "../uniform.h"
 #include "operators.h"
 #include "vocabulary.h"
 

@@ -73,6 +73,7 @@ int32_t adamw(sfx_stream*, const float* p_in, const float* g, float* m, float* v
 int32_t adamw_stored(sfx_stream*, const void* p_in, const float* g, int64_t count, const sfx_adamw_options*,
                      const sfx_adamw_storage*, void* p_out);
 int32_t scale(sfx_stream*, float* x, int64_t count, float factor);
+int32_t add_arrays(sfx_stream*, const float* from, int64_t count, float* to);
 double fma_work(int64_t steps);
 
 void add_column_sums(sfx_stream*, const float* x, int64_t row, int64_t rows, int64_t columns, float* sum);

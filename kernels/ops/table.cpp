@@ -46,6 +46,7 @@ int32_t workspace_reserve(sfx_stream* s, int64_t bytes) {
 static const sfx_backend table = {
     SFX_BACKEND_VERSION,
     SFX_ISA_NAME,
+    0,
     sfx::stream_create,
     sfx::stream_destroy,
     synchronize,
@@ -89,6 +90,7 @@ static const sfx_backend table = {
     Guarded<adamw>::call,
     Guarded<adamw_stored>::call,
     Guarded<scale>::call,
+    Guarded<add_arrays>::call,
     fma_work,
 };
 

@@ -34,7 +34,6 @@ sfx_stream* stream_create(int32_t threads);
 void stream_destroy(sfx_stream*);
 
 // The scalar part of sampling (dispatch/pick.cpp): plain float64, so the same on every instruction set.
-double uniform(const sfx_sample_options&);  // [0, 1), a function of key and position alone
 // The first i with sum(weight[0..i]) > fraction * sum(weight), and how much of that threshold is left for entry i.
 int64_t pick_interval(const float* weight, int64_t count, double fraction, double* left);
 // The first i with sum(weight[0..i]) > threshold, else the last with a weight.

@@ -1,7 +1,8 @@
-// The bugs of npm run test:mutations: `from` stands once in the file of kernels/cuda and becomes `to`.
+// The bugs of npm run test:mutations in attention: `from` stands once in the file of kernels/cuda and becomes `to`.
 const forward = 'attention-forward.cu';
 const backward = 'attention-backward.cu';
 const shared = 'attention.cuh';
+const fragments = 'fragments.cuh';
 const barrier = '    __syncthreads();  // this stage is there for all, and nobody reads the other one any more\n';
 
 /** @type {{ name: string, file: string, from: string, to: string }[]} */
@@ -18,14 +19,14 @@ export const mutations = [
   { name: 'forward: the sink does not seed the sum', file: forward, from: 'seeded && t == 0 ? 1.0f : 0.0f', to: '0.0f' },
   {
     name: 'forward: wrong key head of a group',
-    file: forward,
+    file: shared,
     from: 'kv_head = head / a.group',
-    to: 'kv_head = head % (a.heads / a.group)',
+    to: 'kv_head = head % a.group',
   },
   { name: 'forward: lse in base 2', file: forward, from: 'largest[r] * kLn2', to: 'largest[r]' },
   { name: 'forward: lse of the wrong row', file: forward, from: '(tile.begin + row[r]) * a.heads', to: '(row[r]) * a.heads' },
-  { name: 'forward: a tile on the diagonal counts as whole', file: forward, from: 'key0 + kKeys - 1 <= row0', to: 'key0 <= row0' },
-  { name: 'forward: whole by the first row alone', file: forward, from: '(low_last <= key0', to: '(low_first <= key0' },
+  { name: 'forward: a tile on the diagonal counts as whole', file: shared, from: 'key0 + kKeys - 1 <= row0', to: 'key0 <= row0' },
+  { name: 'forward: whole by the first row alone', file: shared, from: '(low_last <= key0', to: '(low_first <= key0' },
   { name: 'forward: sums are not rescaled', file: forward, from: 'sum[r] * rescale + all', to: 'sum[r] + all' },
   {
     name: 'forward: outputs are not rescaled',
@@ -62,11 +63,11 @@ export const mutations = [
   },
   {
     name: 'shared: rows of A by the wrong lanes',
-    file: shared,
+    file: fragments,
     from: '(lane % 16) * (kDepth + 8) + k + lane / 16 * 8',
     to: '(lane % 16) * (kDepth + 8) + k + lane / 8 % 2 * 8',
   },
-  { name: 'shared: V is not transposed', file: shared, from: 'load_matrices_transposed(b, rows', to: 'load_matrices(b, rows' },
+  { name: 'shared: V is not transposed', file: fragments, from: 'load_matrices_transposed(b, rows', to: 'load_matrices(b, rows' },
   {
     name: 'shared: halves of P change places',
     file: shared,
@@ -117,8 +118,8 @@ export const mutations = [
   {
     name: 'backward: dK is not scaled',
     file: backward,
-    from: 'store_rows<kDepth, kColumns, kFloat>(dk, scale,',
-    to: 'store_rows<kDepth, kColumns, kFloat>(dk, one,',
+    from: 'store_rows<kDepth, kColumns>(dk, scale,',
+    to: 'store_rows<kDepth, kColumns>(dk, one,',
   },
   {
     name: 'backward: no derivative of the softcap in dK',

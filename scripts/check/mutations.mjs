@@ -1,19 +1,23 @@
-// npm run test:mutations: bugs of the kinds that attention kernels really have, put one by one into copies of the CUDA sources; each must be
-// caught by the attention tests on the emulated machine. Prints the table. `node scripts/check/mutations.mjs PATTERN` tries those whose names match.
+// npm run test:mutations: bugs of the kinds that kernels really have, put one by one into copies of the CUDA sources; each must be caught by the
+// tests of attention or of the operators on the emulated machine. Prints the table. `node scripts/check/mutations.mjs PATTERN` tries those whose names match.
 import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { buildEmulation } from '../build-emulation.mjs';
-import { mutations } from './mutation-list.mjs';
+import { mutations as attentionMutations } from './mutation-list.mjs';
+import { operatorMutations } from './mutation-operators.mjs';
 
+const mutations = [...attentionMutations, ...operatorMutations];
 const out = 'build-emulation/mutants';
 /** Two head sizes are enough, and quicker to compile; the tests stay within them. */
 const defines = ['-Wno-error', '-DSFX_HEAD_SIZES(X)=X(32)X(128)'];
 
-function run(library) {
+/** The attention tests on a library, or a suite of the program that runs the operators' tests. */
+function run(built, suite) {
   return new Promise((resolve) => {
-    const env = { ...process.env, SINKFLEX_TEST_BACKEND: library, SINKFLEX_EMULATION_MOST_HEAD: '128', TAP_BAIL: '1' };
-    const child = spawn(process.execPath, ['dist/test/kernels/cuda-attention.test.js'], { env, timeout: 600_000, killSignal: 'SIGKILL' });
+    const env = { ...process.env, SINKFLEX_TEST_BACKEND: built, SINKFLEX_EMULATION_MOST_HEAD: '128', TAP_BAIL: '1' };
+    const [command, args] = suite ? [built, [suite]] : [process.execPath, ['dist/test/kernels/cuda-attention.test.js']];
+    const child = spawn(command, args, { env, timeout: 600_000, killSignal: 'SIGKILL' });
     let output = '';
     child.stdout.on('data', (data) => (output += data));
     child.stderr.on('data', (data) => (output += data));
@@ -28,11 +32,12 @@ function run(library) {
 function reason(output) {
   const told = output.match(/(race|uninitialised|out of bounds|divergence|deadlock|nobody waited)[^\n]{0,60}/);
   if (told) return told[0];
-  const failed = output.match(/not ok \d+ - ([^\n#]{0,80})/) ?? output.match(/"?message"?: ([^\n]{0,80})/);
+  const failed =
+    output.match(/FAILED ([^\n]{0,80})/) ?? output.match(/not ok \d+ - ([^\n#]{0,80})/) ?? output.match(/"?message"?: ([^\n]{0,80})/);
   return failed ? failed[1].trim() : 'the process ended';
 }
 
-async function attempt({ name, file, from, to }) {
+async function attempt({ name, file, from, to, suite }) {
   const folder = path.resolve(out, name.replaceAll(/\W+/g, '-'));
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
@@ -49,8 +54,8 @@ async function attempt({ name, file, from, to }) {
         text.replace(from, () => to),
       );
     }
-    const [library] = await buildEmulation({ kernels: folder, defines, jobs: 2 });
-    return await run(library);
+    const [built] = await buildEmulation({ kernels: folder, defines, jobs: 2, programs: suite ? ['operators'] : [] });
+    return await run(built, suite);
   } catch (error) {
     return { caught: false, by: `does not compile: ${error.message.slice(0, 400)}` };
   } finally {

@@ -14,7 +14,6 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
@@ -38,10 +37,6 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
-inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
 namespace emulation {
 
@@ -74,7 +69,6 @@ void sync_warp();
 Four multiply_add(Operation, uint4 a, uint2 b, Four c);
 uint4 load_matrices(Operation, const void* row);
 void block_barrier();
-bool block_barrier_or(bool);
 
 void* shared_memory();
 void copy_async(void* shared, const void* global, int bytes, int zeros);
@@ -83,7 +77,6 @@ void copy_async_wait(int groups_left);
 float atomic_add(float* to, float value);
 int32_t atomic_add(int32_t* to, int32_t value);
 uint32_t atomic_add(uint32_t* to, uint32_t value);
-int32_t atomic_max(int32_t* to, int32_t value);
 
 template <class T>
 __forceinline__ T exchange(Operation op, T value, int argument) {
@@ -100,7 +93,6 @@ __forceinline__ T exchange(Operation op, T value, int argument) {
 
 // Masks are always full: a kernel of ours converges before it speaks to its warp.
 inline void __syncthreads() { emulation::block_barrier(); }
-inline int __syncthreads_or(int predicate) { return emulation::block_barrier_or(predicate != 0); }
 inline void __syncwarp() { emulation::sync_warp(); }
 template <class T>
 __forceinline__ T __shfl_sync(unsigned, T value, int source) {
@@ -125,27 +117,10 @@ template <class T>
 inline T atomicAdd(T* to, T value) {
   return emulation::atomic_add(to, value);
 }
-inline int32_t atomicMax(int32_t* to, int32_t value) { return emulation::atomic_max(to, value); }
 
-inline float __expf(float x) { return expf(x); }
-inline float __logf(float x) { return logf(x); }
-inline float __fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float __uint_as_float(uint32_t x) { return __builtin_bit_cast(float, x); }
 inline uint32_t __float_as_uint(float x) { return __builtin_bit_cast(uint32_t, x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-template <class T>
-inline T __ldg(const T* from) {
-  return *from;
-}
-template <class T>
-inline T min(T a, T b) {
-  return b < a ? b : a;
-}
-template <class T>
-inline T max(T a, T b) {
-  return a < b ? b : a;
-}
 
 #endif

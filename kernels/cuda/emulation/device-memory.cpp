@@ -20,7 +20,7 @@ std::mutex allocating;
 unsigned char* base;             // [kReserved]
 unsigned char* known;            // [kReserved]
 std::map<size_t, size_t> taken;  // offset -> bytes
-size_t used, most = kReserved;
+size_t used;
 bool host_allowed;
 
 bool reserve() {
@@ -50,7 +50,7 @@ bool is_device(const void* at) { return base && (uintptr_t)at - (uintptr_t)base 
 
 void* device_allocate(size_t bytes) {
   const std::lock_guard<std::mutex> lock(allocating);
-  if (!reserve() || used + bytes > most) return nullptr;
+  if (!reserve() || used + bytes > kReserved) return nullptr;
   size_t at = kGap;
   const size_t size = (bytes + 255) / 256 * 256;
   for (const auto& [offset, length] : taken) {
@@ -107,7 +107,6 @@ void device_forget(void* at, size_t bytes) {
   memset(known + ((unsigned char*)at - base), kAllocated, bytes);
 }
 
-void set_device_bytes(size_t bytes) { most = bytes < kReserved ? bytes : kReserved; }
 size_t device_bytes_used() { return used; }
 void allow_host_memory(bool allowed) { host_allowed = allowed; }
 

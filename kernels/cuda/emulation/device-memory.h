@@ -15,8 +15,7 @@ bool device_copy(void* to, const void* from, size_t bytes);
 bool device_zero(void* to, size_t bytes);
 // As after device_allocate: whoever reads it before writing is reported. For scratch that is lent again.
 void device_forget(void* at, size_t bytes);
-// How much may be allocated in all; what is.
-void set_device_bytes(size_t most);
+// What is allocated.
 size_t device_bytes_used();
 
 }  // namespace emulation

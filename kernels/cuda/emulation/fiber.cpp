@@ -62,10 +62,10 @@ extern "C" void sfx_emulation_switch(void** save, void* load) {
 
 namespace emulation {
 void* make_stack(unsigned char* bottom, size_t bytes, void (*entry)()) {
-  auto* context = reinterpret_cast<ucontext_t*>(bottom);
+  auto* context = reinterpret_cast<ucontext_t*>(bottom + kGuardBytes);
   getcontext(context);
-  context->uc_stack.ss_sp = bottom + sizeof(ucontext_t);
-  context->uc_stack.ss_size = bytes - sizeof(ucontext_t);
+  context->uc_stack.ss_sp = context + 1;
+  context->uc_stack.ss_size = bytes - kGuardBytes - sizeof(ucontext_t);
   context->uc_link = nullptr;
   makecontext(context, entry, 0);
   return context;

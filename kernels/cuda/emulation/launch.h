@@ -27,11 +27,6 @@ void set_seed(uint64_t seed);
 // byte either way.
 void allow_host_memory(bool);
 
-struct Counts {
-  uint64_t launches, blocks, switches, collectives;
-};
-Counts counts();
-
 template <class... Parameters, class... Arguments>
 bool launch(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared_bytes,
             Arguments... arguments) {

@@ -13,6 +13,7 @@ namespace emulation {
 constexpr int kWarp = 32;
 constexpr int kMaxThreads = 1024;
 constexpr size_t kStackBytes = 128 << 10;
+constexpr size_t kGuardBytes = 16 << 10;   // at the bottom of each stack; whole pages everywhere
 constexpr size_t kSharedMost = 227 << 10;  // what a block of sm_90 may have
 
 struct AsyncCopy {
@@ -26,7 +27,6 @@ enum class State : uint8_t { ready, at_barrier, in_warp, exited };
 struct Thread {
   void* stack_pointer = nullptr;
   State state = State::exited;
-  int predicate = 0;
   std::vector<AsyncCopy> open;                 // not committed yet
   std::vector<std::vector<AsyncCopy>> groups;  // committed, oldest first
 };
@@ -53,7 +53,6 @@ struct Machine {
   int current = -1;     // the running thread, -1 outside kernels
   uint32_t serial = 0;  // of the block, over all launches: shadow cells of other blocks count as never written
   uint32_t barriers = 0;
-  bool barrier_or = false, barrier_result = false;
   bool abandoned = false;
   bool aside = false;  // the machine's own code runs: its accesses are nobody's
   const char* kernel = "";
@@ -93,7 +92,6 @@ void report(const std::string& what, const void* code = nullptr);
 std::string where(int thread);
 
 // shared-shadow.cpp
-void shadow_begin_block();
 void shadow_access(const void* at, size_t bytes, bool write, bool atomic, int thread, const void* code);
 void shadow_in_flight(const void* at, size_t bytes, int thread, const void* code);
 void shadow_deliver(const void* at, size_t bytes, int thread);

@@ -121,9 +121,6 @@ int32_t atomic_add(int32_t* to, int32_t value) {
 uint32_t atomic_add(uint32_t* to, uint32_t value) {
   return atomic(to, [&](uint32_t x) { return x + value; }, __builtin_return_address(0));
 }
-int32_t atomic_max(int32_t* to, int32_t value) {
-  return atomic(to, [&](int32_t x) { return x > value ? x : value; }, __builtin_return_address(0));
-}
 
 }  // namespace emulation
 

@@ -18,7 +18,6 @@ namespace {
 
 std::mutex one_launch;
 uint64_t base_seed = 1;
-Counts done;
 const Launch* running;
 
 struct Random {
@@ -47,14 +46,13 @@ bool prepare_memory() {
   machine.stacks = static_cast<unsigned char*>(reserve(kMaxThreads * kStackBytes));
   if (!machine.shared || !machine.stacks) return false;
   // A kernel whose stack overflows stops here and not in its neighbour's.
-  for (int i = 0; i < kMaxThreads; i++) mprotect(machine.stacks + i * kStackBytes, 4096, PROT_NONE);
+  for (int i = 0; i < kMaxThreads; i++) mprotect(machine.stacks + i * kStackBytes, kGuardBytes, PROT_NONE);
   return true;
 }
 
 void open_barrier() {
   machine.at_barrier = 0;
   machine.barriers++;
-  machine.barrier_result = machine.barrier_or, machine.barrier_or = false;
   for (size_t i = 0; i < (size_t)machine.count; i++) {
     if (machine.threads[i].state != State::at_barrier) continue;
     machine.threads[i].state = State::ready;
@@ -114,9 +112,8 @@ int pick_warp(int policy, int last, const std::vector<int>& order, Random& rando
 void run_block(const Launch& l, Random& random, int policy) {
   const int n = (int)(l.threads.x * l.threads.y * l.threads.z), warps = (n + kWarp - 1) / kWarp;
   machine.count = machine.alive = n;
-  machine.at_barrier = 0, machine.barriers = 0, machine.abandoned = false, machine.barrier_or = false;
+  machine.at_barrier = 0, machine.barriers = 0, machine.abandoned = false;
   machine.serial++;
-  shadow_begin_block();
   memset(machine.shared, 0xff, l.shared_bytes);  // NaN as any float
   std::vector<int> order((size_t)warps);
   for (int w = 0; w < warps; w++) {
@@ -154,7 +151,6 @@ void run_block(const Launch& l, Random& random, int policy) {
     machine.current = index;
     place.thread = {(unsigned)index % l.threads.x, (unsigned)index / l.threads.x % l.threads.y,
                     (unsigned)index / l.threads.x / l.threads.y};
-    done.switches++;
     machine.aside = false;
     sfx_emulation_switch(&machine.scheduler_stack, machine.threads[(size_t)index].stack_pointer);
   }
@@ -198,7 +194,6 @@ void rendezvous(Operation op) {
     return;
   }
   warp.arrived = 0;
-  done.collectives++;
   compute(warp, op, first);
   for (int i = first; i < first + kWarp; i++)
     if (i != me) machine.threads[(size_t)i].state = State::ready;
@@ -232,26 +227,21 @@ uint4 load_matrices(Operation op, const void* row) {
   return r;
 }
 
-bool block_barrier_or(bool predicate) {
+void block_barrier() {
   const int me = machine.current;
   Warp& warp = machine.warps[(size_t)(me / kWarp)];
   if (warp.arrived > 0) report("divergence: __syncthreads while others of the warp wait in a warp operation");
-  machine.barrier_or = machine.barrier_or || predicate;
   machine.threads[(size_t)me].state = State::at_barrier;
   warp.ready--, warp.absent++;
   if (++machine.at_barrier < machine.alive)
     yield();
   else
     open_barrier();
-  return machine.barrier_result;
 }
-void block_barrier() { block_barrier_or(false); }
 
 void* shared_memory() { return machine.shared; }
 
 void set_seed(uint64_t seed) { base_seed = seed; }
-
-Counts counts() { return done; }
 
 void begin_reports();
 bool any_report();
@@ -278,7 +268,6 @@ bool run(const Launch& l) {
   machine.arguments = static_cast<const unsigned char*>(l.arguments);
   machine.arguments_end = machine.arguments + l.arguments_bytes;
   running = &l;
-  done.launches++;
   if (const char* seed = getenv("SINKFLEX_EMULATION_SEED")) base_seed = strtoull(seed, nullptr, 10);
   Random random = {base_seed * 0x2545f4914f6cdd1dull + 1};
   const int policy = (int)(base_seed % 3);
@@ -287,7 +276,6 @@ bool run(const Launch& l) {
   random.shuffle(order.data(), (int)blocks);
   for (uint32_t b : order) {
     place.block = {b % l.blocks.x, b / l.blocks.x % l.blocks.y, b / l.blocks.x / l.blocks.y};
-    done.blocks++;
     run_block(l, random, policy);
     if (machine.abandoned || any_report()) break;
   }

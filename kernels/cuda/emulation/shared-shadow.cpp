@@ -59,8 +59,6 @@ bool in_bounds(const void* at, size_t bytes, const void* code) {
 
 }  // namespace
 
-void shadow_begin_block() {}  // cells of other blocks are told by their serial number
-
 void shadow_access(const void* at, size_t bytes, bool write, bool atomic, int thread, const void* code) {
   if (!in_bounds(at, bytes, code)) return abandon();
   const size_t offset = (size_t)((const unsigned char*)at - machine.shared);

@@ -1,28 +1,12 @@
-// The scalar part of sampling: a counter-based uniform (Philox-4x32-10 under key[0..1], counter key[2..3], position),
-// the min-p, top-k and top-p restriction, and the inverse of the cumulative distribution in ascending id. Plain float64
-// sums, so the same on every machine.
+// The scalar part of sampling: the min-p, top-k and top-p restriction, and the inverse of the cumulative distribution
+// in ascending id. Plain float64 sums, so the same on every machine.
 #include <algorithm>
 #include <numeric>
 
+#include "../../uniform.h"
 #include "../team.h"
 
 namespace {
-
-// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011)
-void philox(const uint32_t key_in[2], const uint32_t counter_in[4], uint32_t out[4]) {
-  uint32_t k0 = key_in[0], k1 = key_in[1], c0 = counter_in[0], c1 = counter_in[1], c2 = counter_in[2],
-           c3 = counter_in[3];
-  for (int round = 0; round < 10; round++) {
-    const uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
-    c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-    c1 = (uint32_t)b;
-    c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-    c3 = (uint32_t)a;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
-}
 
 // Descending, ties to the lower id.
 struct Before {
@@ -33,13 +17,6 @@ struct Before {
 }  // namespace
 
 namespace sfx {
-
-double uniform(const sfx_sample_options& o) {
-  const uint32_t counter[4] = {o.key[2], o.key[3], o.position, 0};
-  uint32_t r[4];
-  philox(o.key, counter, r);
-  return (double)(((uint64_t)r[0] << 21) | (r[1] >> 11)) * 0x1p-53;
-}
 
 int64_t pick_interval(const float* weight, int64_t count, double fraction, double* left) {
   double total = 0;

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "../../../kernels/cuda/device.h"
-
-using Floats = std::vector<float>;
-using Ints = std::vector<int32_t>;
+#include "../ops.native/arrays.h"
 
 inline int checks = 0, failures = 0;
 
@@ -26,24 +24,6 @@ inline int finish() {
   printf("1..%d\n", checks);
   return failures ? 1 : 0;
 }
-
-struct Random {
-  uint64_t state;
-  uint64_t next() {
-    uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-  }
-  double uniform() { return (double)(next() >> 11) * 0x1p-53; }
-  double normal() { return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform()); }
-  int64_t below(int64_t n) { return (int64_t)(next() % (uint64_t)n); }
-  Floats normals(int64_t n, double scale = 1) {
-    Floats f((size_t)n);
-    for (float& x : f) x = (float)(scale * normal());
-    return f;
-  }
-};
 
 // An array on the device; never written unless it was made from values.
 template <class T>

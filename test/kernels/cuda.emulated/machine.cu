@@ -4,6 +4,7 @@
 #include "../../../kernels/backend.h"
 #include "../../../kernels/cuda/convert.cuh"
 #include "../../../kernels/cuda/intrinsics.cuh"
+#include "../../../kernels/cuda/reduce.cuh"
 #include "harness.h"
 
 extern "C" const sfx_backend* sfx_backend_open(int32_t, int32_t, int32_t*, char*, int64_t);

@@ -106,7 +106,7 @@ void one(const Variant& c, bool half) {
                                          c.softcap ? cap : 0.0f, c.function, c.dlse ? dlse.data() : nullptr};
   const sfx_attention_mask mask = {c.window, c.prefix, scale, &variant};
   const auto halves = [](const Floats& x) {
-    std::vector<uint16_t> h;
+    Array<uint16_t> h;
     for (float f : x) h.push_back(rounded(f));
     return h;
   };
@@ -114,9 +114,8 @@ void one(const Variant& c, bool half) {
   const Floats got = everywhere([&](const sfx_backend& b, sfx_stream* s) {
     Floats out = poison(n * H * D), lse = poison(n * H), dq = poison(n * H * D), dk = poison(n * K * D),
            dv = poison(n * K * D), ds(H);
-    std::vector<uint16_t> ho(out.size(), 0x7fff), hdq(dq.size(), 0x7fff), hdk(dk.size(), 0x7fff),
-        hdv(dv.size(), 0x7fff);
-    const auto at = [&](const Floats& f, const std::vector<uint16_t>& h, std::initializer_list<int64_t> shape) {
+    Array<uint16_t> ho(out.size(), 0x7fff), hdq(dq.size(), 0x7fff), hdk(dk.size(), 0x7fff), hdv(dv.size(), 0x7fff);
+    const auto at = [&](const Floats& f, const Array<uint16_t>& h, std::initializer_list<int64_t> shape) {
       sfx_tensor t = tensor(f, shape);
       if (half) t.data = const_cast<uint16_t*>(h.data()), t.dtype = SFX_BF16;
       return t;

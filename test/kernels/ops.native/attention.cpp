@@ -125,15 +125,24 @@ void paged(const Case& c, int64_t tokens) {
       }
       const int64_t rows = (int64_t)sequence.size();
       Floats got = poison(rows * H * D);
-      const sfx_paged p = {
-          rows, sequence.data(), position.data(), table.data(), most, tokens, keys.data(), values.data(), K};
+      const sfx_paged p = {rows,
+                           segments,
+                           most * tokens,
+                           sequence.data(),
+                           position.data(),
+                           table.data(),
+                           most,
+                           tokens,
+                           keys.data(),
+                           values.data(),
+                           K};
       sfx_tensor pq = tensor(cq, {rows, H, D}), pk = tensor(ck, {rows, K, D}), pv = tensor(cv, {rows, K, D}),
                  po = tensor(got, {rows, H, D});
       ok(b.kv_write(s, &pk, &pv, &p), b);
       ok(b.attention_paged(s, &pq, sink.data(), &p, &mask, &po), b);
       for (int64_t i = 0; i < rows; i++) {
         const float* expected = out.data() + (c.cu[sequence[i]] + position[i]) * H * D;
-        if (!check(std::memcmp(expected, got.data() + i * H * D, (size_t)(H * D) * 4) == 0,
+        if (!check(same_attention(got.data() + i * H * D, expected, (size_t)(H * D)),
                    "paged differs from packed at position " + std::to_string(position[i])))
           return out;
       }

@@ -96,8 +96,8 @@ void decode(int64_t rows, int64_t context, int64_t H, int64_t K, int64_t D) {
     sequence.push_back((int32_t)i), position.push_back((int32_t)context - 1);
     for (int64_t j = 0; j < most; j++) table.push_back((int32_t)(i * most + j));
   }
-  const sfx_paged p = {rows, sequence.data(), position.data(), table.data(), most, tokens, keys.data(), values.data(),
-                       K};
+  const sfx_paged p = {
+      rows, rows, context, sequence.data(), position.data(), table.data(), most, tokens, keys.data(), values.data(), K};
   sfx_tensor tq = tensor(q, {rows, H, D}), to = tensor(out, {rows, H, D});
   const sfx_attention_mask mask = {-1, 0, 0.125f};
   char name[80];

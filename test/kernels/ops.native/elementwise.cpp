@@ -178,7 +178,7 @@ void balance(int64_t n, int64_t experts, int32_t top_k) {
   for (auto& i : index) i = (int32_t)r.below(experts);
   const float factor = 0.3f;
   const Floats got = everywhere([&](const sfx_backend& k, sfx_stream* s) {
-    std::vector<double> sums(2 * experts, 0.5);
+    Array<double> sums(2 * experts, 0.5);
     Floats d = d0;
     sfx_tensor tl = tensor(logits, {n, experts}), td = tensor(d, {n, experts});
     ok(k.router_balance(s, &tl, index.data(), top_k, sums.data()), k);
@@ -247,7 +247,7 @@ void stored(int64_t count) {
   Random r((uint64_t)count);
   const Floats p = r.normals(count), g = r.normals(count);
   sfx_adamw_options o = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.5f, 0.271f, 0.003f};
-  std::vector<uint16_t> half(count);
+  Array<uint16_t> half(count);
   Floats widened(count);
   for (int64_t i = 0; i < count; i++) {
     uint32_t bits;
@@ -268,7 +268,7 @@ void stored(int64_t count) {
     const int draws = count <= 5000 ? 400 : 4;
     Doubles mean(count);
     bool neighbours = true;
-    std::vector<uint16_t> out(count), cut(count);
+    Array<uint16_t> out(count), cut(count);
     for (int d = 0; d < draws; d++) {
       Floats m3(count), v3(count);
       sfx_adamw_storage b = {};
@@ -305,7 +305,7 @@ void stored(int64_t count) {
     }
     check(cut == out, "depends on how the tensor is cut");
 
-    std::vector<uint8_t> m8(count), v8(count);
+    Array<uint8_t> m8(count), v8(count);
     Floats ms(blocks), vs(blocks), p8 = widened, pf = widened, mf(count), vf(count);
     sfx_adamw_storage q = {};
     q.quantized = 1, q.m = m8.data(), q.v = v8.data(), q.m_scale = ms.data(), q.v_scale = vs.data();

@@ -1,5 +1,5 @@
-// What the native operator tests stand on: random tensors, checks that count, and `everywhere`, which runs an operator
-// on every instruction set that this machine has and with several thread counts, and insists on the same bits.
+// What the native operator tests stand on: checks that count, and `everywhere`, which runs an operator in every place
+// (on the CPU: each instruction set of this machine, with several thread counts) and insists on the same bits.
 #ifndef SINKFLEX_TEST_HARNESS_H
 #define SINKFLEX_TEST_HARNESS_H
 
@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "../../../kernels/backend.h"
+#include "arrays.h"
 
-using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
-using Ints = std::vector<int32_t>;
 
 inline int checks = 0, failures = 0;
 inline std::string current;
@@ -26,25 +25,6 @@ inline bool check(bool ok, const std::string& what) {
   return ok;
 }
 inline void section(const std::string& name) { current = name; }
-
-struct Random {
-  uint64_t state;
-  explicit Random(uint64_t seed) : state(seed) {}
-  uint64_t next() {
-    uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-  }
-  double uniform() { return (double)(next() >> 11) * 0x1p-53; }
-  double normal() { return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(6.283185307179586 * uniform()); }
-  int64_t below(int64_t n) { return (int64_t)(next() % (uint64_t)n); }
-  Floats normals(int64_t n, double scale = 1) {
-    Floats f((size_t)n);
-    for (auto& x : f) x = (float)(scale * normal());
-    return f;
-  }
-};
 
 inline Floats poison(int64_t n) { return Floats((size_t)n, std::numeric_limits<float>::quiet_NaN()); }
 
@@ -65,13 +45,12 @@ struct Place {
   const sfx_backend* backend;
   int32_t threads;
 };
-inline std::vector<Place> places() {
-  std::vector<Place> all;
-  for (const char* isa : {"avx512", "avx2", "neon", "portable"})
-    if (const sfx_backend* b = sfx_cpu_backend(isa))
-      for (int32_t threads : {1, 3}) all.push_back({b, threads});
-  return all;
-}
+// Of what is tested: main.cpp has the CPU's, cuda.emulated/operators.cu the emulated device.
+std::vector<Place> places();
+// Whether packed and paged attention give the same bits.
+inline bool paged_is_packed = true;
+// How often a distribution is drawn from: an emulated device is slow.
+inline int64_t draws = 20000;
 
 inline bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
@@ -121,6 +100,11 @@ inline void close(const Floats& a, size_t from, const Doubles& b, double toleran
   char text[160];
   std::snprintf(text, sizeof text, "%s: relative error %.3g > %.3g", what.c_str(), d, tolerance);
   check(d <= tolerance, text);
+}
+
+inline bool same_attention(const float* a, const float* b, size_t count) {
+  if (paged_is_packed) return std::memcmp(a, b, count * sizeof(float)) == 0;
+  return distance(a, Doubles(b, b + count).data(), count) <= 1e-5;
 }
 
 inline Doubles doubles(const Floats& f) { return Doubles(f.begin(), f.end()); }

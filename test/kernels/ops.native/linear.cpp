@@ -83,7 +83,7 @@ void half_weights(int64_t n, int64_t in, int64_t out, bool transposed) {
   section("linear bf16 n=" + std::to_string(n) + " in=" + std::to_string(in) + (transposed ? " T" : ""));
   Random r((uint64_t)(n + in));
   const Floats x = r.normals(n * in), dy = r.normals(n * out), b = r.normals(out);
-  std::vector<uint16_t> half((size_t)(in * out));
+  Array<uint16_t> half((size_t)(in * out));
   Floats wide(half.size());
   for (size_t i = 0; i < half.size(); i++) {
     half[i] = (uint16_t)(r.next() & 0x807f) | (uint16_t)((112 + r.below(16)) << 7);
@@ -126,7 +126,7 @@ void test_linear() {
   one(20, 530, 300, false, true, true);
   splits();
   section("linear refuses");
-  const sfx_backend* k = sfx_cpu_backend(nullptr);
+  const sfx_backend* k = places()[0].backend;
   sfx_stream* s = k->stream_create(1);
   Floats f(16);
   sfx_tensor a = tensor(f, {4, 4}), half = a;

@@ -4,6 +4,14 @@
 // bench` prints GFLOP/s and the share of the measured fma peak.
 #include "harness.h"
 
+std::vector<Place> places() {
+  std::vector<Place> all;
+  for (const char* isa : {"avx512", "avx2", "neon", "portable"})
+    if (const sfx_backend* b = sfx_cpu_backend(isa))
+      for (int32_t threads : {1, 3}) all.push_back({b, threads});
+  return all;
+}
+
 int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "bench") return bench(argc - 2, argv + 2);
   const std::string only = argc > 1 ? argv[1] : "";

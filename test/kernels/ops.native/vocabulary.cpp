@@ -108,12 +108,12 @@ void splits() {
   });
 }
 
-// Frequencies of 20,000 draws against the restricted softmax.
+// Frequencies of many draws against the restricted softmax.
 void distribution(float temperature, int32_t top_k, float top_p) {
   section("sampler T=" + std::to_string(temperature) + " k=" + std::to_string(top_k) + " p=" + std::to_string(top_p));
-  const sfx_backend* b = sfx_cpu_backend(nullptr);
+  const sfx_backend* b = places()[0].backend;
   sfx_stream* s = b->stream_create(1);
-  const int64_t V = 12, h = 4, draws = 20000;
+  const int64_t V = 12, h = 4;
   Random r(6);
   const Floats row = r.normals(h), w = r.normals(V * h);
   Floats hidden;
