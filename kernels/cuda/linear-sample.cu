@@ -138,7 +138,7 @@ SFX_DEVICE Best largest_of(const float* z, int64_t vocabulary, Best after, Best*
 
 constexpr size_t kSampleBytes = (kRowThreads + 1) * sizeof(double);
 
-__global__ void __launch_bounds__(kRowThreads) sample_kernel(const SampleArguments a) {
+__global__ void __launch_bounds__(kRowThreads, 4) sample_kernel(const SampleArguments a) {
   const Draw draw = a.draws[blockIdx.x];
   unsigned char* const shared = shared_memory();
   float* z = a.logits + blockIdx.x * a.vocabulary;
