@@ -6,6 +6,7 @@ import { dialogueOf, entry, parseConfig, Tokenizer, train } from '../../actors/i
 import { runMemory } from '../../actors/pipeline/memory.ts';
 import { resolveModel } from '../../actors/pipeline/model.ts';
 import { checkRoom } from '../../actors/pipeline/room.ts';
+import { writeManifest } from '../../actors/trainer/checkpoint-manifest.ts';
 import { parseModelConfig, WeightStore } from '../../kernels/index.ts';
 import { explain } from '../../scripts/errors.ts';
 import { tiny } from './tiny-settings.ts';
@@ -78,6 +79,7 @@ t.test('nothing is written for a run that cannot start, and the user can put it 
   saved(join(checkpoint, 'model'), 40);
   writeFileSync(join(root, 'old/config.yaml'), '');
   writeFileSync(join(checkpoint, 'trainer.json'), '{ "format": 1 }');
+  await writeManifest(checkpoint);
   const resumed = await train(settings({ resume: join(root, 'old') }), { preset: 'tiny' }).catch((e: unknown) => e);
   t.match(explain(resumed), { exitCode: 2, text: /MODEL_MISMATCH.*step-0000000001/ });
   t.notOk(readdirSync(join(root, 'old')).includes('metrics.jsonl'));
