@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) kv_write_kernel(const PagedArguments
   }
 }
 
-__global__ void __launch_bounds__(kThreads) attention_split_kernel(const PagedArguments a) {
+__global__ void __launch_bounds__(kThreads, 4) attention_split_kernel(const PagedArguments a) {
   float* const q = reinterpret_cast<float*>(shared_memory());  // [group][depth]
   float* const score = q + a.group * a.depth;                  // [group][kSplit]
   const int64_t row = blockIdx.x, h = blockIdx.y, split = blockIdx.z;

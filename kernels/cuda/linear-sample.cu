@@ -96,9 +96,11 @@ SFX_DEVICE int32_t pick(const Row& row, const Kept& kept, double uniform) {
   __syncthreads();
   double total = 0, before = 0;
   int owner = 0;
+#pragma unroll 4
   for (int i = 0; i < kRowThreads; i++) total += row.each[i];
   const double threshold = uniform * total;
   double sum = 0;
+#pragma unroll 4
   for (int i = 0; i < kRowThreads; i++) {
     if (row.each[i] > 0) owner = i, before = sum;
     sum += row.each[i];
@@ -138,7 +140,7 @@ SFX_DEVICE Best largest_of(const float* z, int64_t vocabulary, Best after, Best*
 
 constexpr size_t kSampleBytes = (kRowThreads + 1) * sizeof(double);
 
-__global__ void __launch_bounds__(kRowThreads, 4) sample_kernel(const SampleArguments a) {
+__global__ void __launch_bounds__(kRowThreads, 2) sample_kernel(const SampleArguments a) {
   const Draw draw = a.draws[blockIdx.x];
   unsigned char* const shared = shared_memory();
   float* z = a.logits + blockIdx.x * a.vocabulary;
