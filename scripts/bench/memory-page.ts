@@ -22,6 +22,9 @@ export interface Cell {
   counters?: Record<string, number>;
 }
 
+/** Reasons for memory that the peer script can take away from eager, one by one. */
+export const PARTS = ['fusion', 'mask-metadata', 'chunked-loss', 'checkpointing'] as const;
+
 const mib = (bytes: number): string => Math.round(bytes / 2 ** 20).toLocaleString('en');
 const peakOf = (c?: Cell): string => (c === undefined ? '' : c.peak === undefined ? (c.memory ?? '') : mib(c.peak));
 const secondsOf = (c?: Cell): string => (c?.cpuSeconds === undefined ? '' : c.cpuSeconds.toFixed(2));
@@ -37,13 +40,25 @@ export function writePage(cells: readonly Cell[], threads: number): void {
     const own = ['activationBytes', 'workspaceBytes', 'logitsBytes'].map((k) => (counted[k] === undefined ? '' : mib(counted[k])));
     return [c.tokens.toLocaleString('en'), peakOf(e), peakOf(c), saving, secondsOf(e), secondsOf(c), ...own];
   });
-  const parts = cells.filter((c) => c.part !== 'none');
-  const at = parts[0]?.tokens;
-  const ablation = [...plain.filter((c) => c.tokens === at), ...parts].map((c) => [
-    `${c.side}${c.part === 'none' ? '' : `, with ${c.part}`}`,
-    peakOf(c),
-    secondsOf(c),
-  ]);
+  const at = cells.find((c) => c.part === PARTS[0])?.tokens;
+  const of = (side: Cell['side'], parts: readonly string[]): string[] => {
+    const c = cells.find((c) => c.side === side && c.tokens === at && c.part === (parts.join('+') || 'none'));
+    return [peakOf(c), secondsOf(c)];
+  };
+  const ablation = [
+    ['none', ...of('eager', []), ...of('eager', PARTS)],
+    ...PARTS.map((part) => [
+      part,
+      ...of('eager', [part]),
+      ...of(
+        'eager',
+        PARTS.filter((p) => p !== part),
+      ),
+    ]),
+    ['all', ...of('eager', PARTS), ...of('eager', [])],
+    ['ours', ...of('ours', []), '', ''],
+    ['ours, checkpointing', ...of('ours', ['checkpointing']), '', ''],
+  ];
   const page = `# Memory of a training step
 
 Written by \`npm run bench -- memory --peers\`. A gpt_oss model of 10 million parameters (4 layers, width 256, 8 query and 2 key heads of 32,
@@ -56,17 +71,23 @@ keeps what was measured and goes on from it.
 
 ${tableOf(['tokens', 'eager MiB', 'ours MiB', 'saving', 'eager cpu s', 'ours cpu s', 'ours: activations MiB', 'workspace MiB', 'logits MiB'], rows)}
 
-![Peak memory by length](memory.svg)
+![Peak memory by length](images/memory.svg)
 
 ## One part at a time
 
 At ${at?.toLocaleString('en')} tokens:
 
-${tableOf(['step', 'peak MiB', 'cpu s'], ablation)}
+${tableOf(['parts', 'eager with it, MiB', 'cpu s', 'with all but it, MiB', 'cpu s'], ablation)}
 
-The engine keeps checkpointing as a switch (\`forward({ checkpointing })\`), so that it is added to ours. Chunked loss is added to eager instead: the
-engine has no path with whole logits. all-full gives every layer full attention: what the windowed half of the layers costs where no block can be
-skipped. Fused attention has no switch: its share is what is left between eager with both additions and ours.
+| part | what is taken away from eager |
+|---|---|
+| fusion | the scores: attention is torch's fused CPU kernel, forward and backward, its output and log-sum-exp corrected for the sink |
+| mask-metadata | the masks: window and causality are told, not stored, and blocks of keys that nobody sees are left out |
+| chunked-loss | the logits: head and loss take 384 tokens at a time, and again in the backward |
+| checkpointing | what layers keep: all but their inputs is computed again |
+
+All of these are written for this comparison around transformers' model (\`scripts/bench/peers/memory_row.py\`) and give its loss and gradients. The engine
+is fused, has no stored masks and takes the loss in chunks always; checkpointing is its only switch (\`forward({ checkpointing })\`).
 `;
   writeFileSync(join(packageRoot, 'docs', 'memory.md'), page);
   const line = (of: readonly Cell[]) => of.filter((c) => c.peak !== undefined).map((c) => ({ x: c.tokens, y: c.peak! / 2 ** 30 }));
@@ -82,7 +103,7 @@ skipped. Fused attention has no switch: its share is what is left between eager 
       { label: 'ours', color: PALETTE[0], points: dots(ours) },
     ],
   });
-  writeFileSync(join(packageRoot, 'docs', 'memory.svg'), svg);
+  writeFileSync(join(packageRoot, 'docs', 'images', 'memory.svg'), svg);
 }
 
 function tableOf(head: readonly string[], rows: readonly (readonly string[])[]): string {

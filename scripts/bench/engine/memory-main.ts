@@ -1,7 +1,7 @@
 // One cell of the suite `memory`, ours: memory-main.js FOLDER TOKENS THREADS PART. One training step in a fresh process; prints a line of
-// JSON. PART: none, checkpointing, or all-full (every layer with full attention, so that no block can be skipped).
+// JSON. PART: none, or checkpointing.
 import { readFileSync } from 'node:fs';
-import { Engine, parseModelConfig, readModelConfig, WeightStore } from '../../../kernels/index.ts';
+import { Engine, readModelConfig, WeightStore } from '../../../kernels/index.ts';
 import { tokenIds } from './shapes.ts';
 
 const [folder = '', count, threads, part] = process.argv.slice(2);
@@ -12,11 +12,8 @@ function status(field: string): number {
   return Number(kib) * 1024;
 }
 
-const stored = readModelConfig(folder);
-const layer_types = stored.layer_types.map(() => 'full_attention');
-const store = WeightStore.create(part === 'all-full' ? parseModelConfig({ ...stored, layer_types }) : stored, { slots: 2 });
-if (part === 'all-full') store.initialise(1);
-else store.loadFolder(folder);
+const store = WeightStore.create(readModelConfig(folder), { slots: 2 });
+store.loadFolder(folder);
 const engine = new Engine({ store, threads: Number(threads), maxSequences: 1, maxSequenceTokens: 64 });
 const batch = { ids: tokenIds(tokens, 0, store.config.vocab_size), cuSeqlens: Int32Array.of(0, tokens) };
 const dLogprobs = new Float32Array(tokens).fill(-1 / (tokens - 1));
