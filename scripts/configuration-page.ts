@@ -30,11 +30,14 @@ const ENVIRONMENT = `## Environment variables
 | variable | meaning |
 |---|---|
 | \`SINKFLEX_API_KEY\` | key that callers of \`sinkflex serve\` present; without it, and without --api-key-file, one is made and printed |
+| \`SINKFLEX_BENCH_CELLS\` | file of JSON lines in which \`bench memory\` keeps finished cells: what stands there is not measured again |
 | \`SINKFLEX_CPU\` | forces the instruction set of the engine: avx512, avx2, neon or portable |
 | \`SINKFLEX_ADDRESS\` | folder or URL of the head that \`sinkflex job\` means; jobs have it in their environment |
 | \`SINKFLEX_DEBUG\` | 1: as --debug, shows where an error happened |
 | \`SINKFLEX_EMULATION_SEED\` | of the order in which the emulated machine runs blocks and threads of CUDA kernels; the same seed, the same order |
+| \`SINKFLEX_FIXTURES\` | folder of the golden cases of \`npm run test:fixtures\` and of the check for machines with a GPU; otherwise fixtures in SINKFLEX_SHARED |
 | \`SINKFLEX_PEERS\` | Python with torch, transformers and ray for \`bench --peers\`; otherwise ~/.cache/sinkflex-peers/bin/python |
+| \`SINKFLEX_REDIS_PASSWORD\` | password of the Redis server that \`trajectory.store\` names |
 | \`SINKFLEX_SHARED\` | folder with the rivals' scripts and the golden data of tests; otherwise ../shared beside the package |
 `;
 

@@ -2,13 +2,10 @@
 import { SqliteTrajectoryStore } from './sqlite-store.ts';
 import type { TrajectoryStore } from './store.ts';
 
-/** Name of the environment variable with the password of a Redis server. */
-const PASSWORD = 'SINKFLEX_REDIS_PASSWORD';
-
 /** Opens a store, or makes it. `readonly`: one that exists, and that another process may be writing. */
 export async function openTrajectoryStore(place: string, o: { readonly?: boolean } = {}): Promise<TrajectoryStore> {
   if (!/^rediss?:/.test(place)) return new SqliteTrajectoryStore(place, o);
   const { RedisTrajectoryStore } = await import('./redis-store.ts');
-  const { [PASSWORD]: password } = process.env;
+  const password = process.env.SINKFLEX_REDIS_PASSWORD;
   return RedisTrajectoryStore.open(place, { ...o, ...(password ? { password } : {}) });
 }
