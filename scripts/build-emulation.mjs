@@ -16,6 +16,9 @@ const watched = ['-x', 'c++', '-O2', '-fno-tree-vectorize', '-fsanitize=thread',
 const machine = ['-O3'];
 const suite = ['-O1', '-Wno-sign-compare'];
 
+/** What the CUDA sources take from kernels/ besides their own folder. */
+export const sharedHeaders = ['backend.h', 'uniform.h', 'ops/moment-codes.h'];
+
 const files = (folder, suffix) =>
   readdirSync(folder)
     .filter((name) => suffix.test(name))
@@ -48,7 +51,11 @@ export async function buildEmulation({
   forget(out);
   const cuda = path.join(kernels, 'cuda');
   const tests = path.join(root, 'test/kernels/cuda.emulated');
-  const headers = [path.join(kernels, 'backend.h'), ...files(cuda, /\.(h|cuh)$/), ...files(path.join(cuda, 'emulation'), /\.h$/)];
+  const headers = [
+    ...sharedHeaders.map((name) => path.join(kernels, name)),
+    ...files(cuda, /\.(h|cuh)$/),
+    ...files(path.join(cuda, 'emulation'), /\.h$/),
+  ];
   const shared = createHash('sha256').update(cxx).update(defines.join());
   for (const file of headers) shared.update(readFileSync(file));
   const base = shared.digest();
