@@ -31,15 +31,15 @@ class Device {
  public:
   explicit Device(int64_t count)
       : count_(count), at_(static_cast<T*>(sfx::cuda::allocate(count * (int64_t)sizeof(T)))) {}
-  explicit Device(const std::vector<T>& values) : Device((int64_t)values.size()) {
+  explicit Device(const Array<T>& values) : Device((int64_t)values.size()) {
     sfx::cuda::copy(nullptr, at_, values.data(), count_ * (int64_t)sizeof(T));
   }
   ~Device() { sfx::cuda::release(at_); }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   T* get() const { return at_; }
-  std::vector<T> values() const {
-    std::vector<T> v((size_t)count_);
+  Array<T> values() const {
+    Array<T> v((size_t)count_);
     sfx::cuda::copy(nullptr, v.data(), at_, count_ * (int64_t)sizeof(T));
     return v;
   }

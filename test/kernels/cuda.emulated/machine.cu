@@ -164,7 +164,7 @@ __global__ void wrong(Wrong what, const float* from, float* to) {
 void right() {
   Random r{7};
   const Floats a = r.normals(256), b = r.normals(128);
-  std::vector<Bf16> ha(256), hb(128);
+  Array<Bf16> ha(256), hb(128);
   for (int i = 0; i < 256; i++) narrow(a[i], &ha[i]);
   for (int i = 0; i < 128; i++) narrow(b[i], &hb[i]);
   Device<Bf16> da(ha), db(hb);
@@ -183,7 +183,7 @@ void right() {
 
   Device<Bf16> dt(64);
   SFX_LAUNCH(nullptr, transpose, cuda::grid(1), 32, 4 * 128, da.get(), dt.get());
-  const std::vector<Bf16> t = dt.values();
+  const Array<Bf16> t = dt.values();
   bool turned = true;
   for (int i = 0; i < 64; i++) turned = turned && t[i].bits == ha[i % 8 * 8 + i / 8].bits;
   check(turned, "ldmatrix.trans turns a matrix");
@@ -220,7 +220,7 @@ void conversions() {
   Device<uint16_t> packed(n * heads * padded);
   sfx_tensor t = {from.get(), SFX_F32, 3, {n, heads, depth, 1}, {heads * depth + 2, depth, 1, 1}};
   check(cuda::gather_heads(nullptr, t, packed.get(), SFX_BF16, padded) == SFX_OK, "heads are gathered");
-  const std::vector<uint16_t> p = packed.values();
+  const Array<uint16_t> p = packed.values();
   bool good = true;
   for (int64_t i = 0; i < n * heads * padded; i++) {
     const int64_t d = i % padded, h = i / padded % heads, row = i / padded / heads;
