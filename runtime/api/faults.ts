@@ -1,7 +1,7 @@
 // Faults on purpose, for tests and for `sinkflex launch --faults`.
 import { systemClock } from '../control/index.ts';
 import type { FaultInput, FaultPlan, FaultPlanInput, FaultReport } from '../faults/index.ts';
-import { checkTimeout } from './check.ts';
+import { checkKnown, checkTimeout } from './check.ts';
 import { driver } from './run.ts';
 
 export type { FaultInput, FaultPlan, FaultPlanInput, FaultReport, Injected } from '../faults/index.ts';
@@ -31,6 +31,8 @@ export interface Faults {
  * const report = await faults.end();
  */
 export async function injectFaults(plan: FaultPlanInput, options: InjectOptions = {}): Promise<Faults> {
+  checkKnown('injectFaults', options, { start: true });
+  if (options.start !== undefined) checkKnown('start of injectFaults', options.start, { head: true, agent: true });
   const { FaultInjector, parseFaults } = await import('../faults/index.ts'); // not for workers, which import this file too
   const run = driver();
   const injector = new FaultInjector(parseFaults(plan), {

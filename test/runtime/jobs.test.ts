@@ -1,5 +1,5 @@
 // Jobs: drivers on the head's host, submitted from anywhere with the token; their output, exit codes and ends, also through the death of the head.
-import { spawnSync, spawn as startProcess } from 'node:child_process';
+import { execFile, spawn as startProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -118,14 +118,18 @@ t.test('a job outlives the head, which knows it again; the command line ends wit
   t.match(info, { state: 'failed', exitCode: 7 });
 
   const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
-  const sinkflex = (...words: string[]) => spawnSync(process.execPath, [entry, 'job', ...words], { encoding: 'utf8' });
-  const submitted = sinkflex('submit', '--address', folder, '--', process.execPath, '-e', 'console.log("said"); process.exit(5)');
+  // Not synchronously: a driver that is blocked for the time of its lease is given up.
+  const sinkflex = (...words: string[]) =>
+    new Promise<{ status: unknown; stdout: string }>((resolve) =>
+      execFile(process.execPath, [entry, 'job', ...words], (error, stdout) => resolve({ status: error === null ? 0 : error.code, stdout })),
+    );
+  const submitted = await sinkflex('submit', '--address', folder, '--', process.execPath, '-e', 'console.log("said"); process.exit(5)');
   t.match(submitted, { status: 5, stdout: 'said\n' });
-  const waiting = sinkflex('submit', '--address', folder, '--job', 'sleeper', '--no-wait', '--', 'sleep', '600');
+  const waiting = await sinkflex('submit', '--address', folder, '--job', 'sleeper', '--no-wait', '--', 'sleep', '600');
   t.match(waiting, { status: 0, stdout: 'sleeper\n' });
-  t.match(sinkflex('list', '--address', folder).stdout, /sleeper +(starting|running)[\s\S]*sleep 600/);
-  t.match(sinkflex('logs', '--address', folder, job), { status: 0, stdout: 'before\nafter\n' });
-  t.match(sinkflex('stop', '--address', folder, 'sleeper').stdout, /sleeper: stopped/);
+  t.match((await sinkflex('list', '--address', folder)).stdout, /sleeper +(starting|running)[\s\S]*sleep 600/);
+  t.match(await sinkflex('logs', '--address', folder, job), { status: 0, stdout: 'before\nafter\n' });
+  t.match((await sinkflex('stop', '--address', folder, 'sleeper')).stdout, /sleeper: stopped/);
 
   await shutdown();
 });

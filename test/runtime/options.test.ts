@@ -16,6 +16,7 @@ const {
   drainNode,
   get,
   init,
+  injectFaults,
   joinCollective,
   joinHead,
   kill,
@@ -82,6 +83,8 @@ const rows: Row[] = [
   { of: 'init', call: (o) => init(o), slip: ['sharedWorker', 'sharedWorkers'], outOfBounds: { sharedWorkers: 0 } },
   { of: 'init: channels', call: (o) => init({ channels: o }), slip: ['idleM', 'idleMs'], outOfBounds: { most: 0 } },
   { of: 'init: warmWorkers', call: (o) => init({ warmWorkers: o }), slip: ['proces', 'process'], outOfBounds: { process: -1 } },
+  { of: 'injectFaults', call: (o) => injectFaults({ faults: [] }, o), slip: ['starts', 'start'] },
+  { of: 'injectFaults: start', call: (o) => injectFaults({ faults: [] }, { start: o }), slip: ['agents', 'agent'] },
   { of: 'joinCollective', call: (o) => joinCollective(createCollective(1), 0, o), slip: ['timeout', 'timeoutMs'] },
   {
     of: 'joinHead',
@@ -128,7 +131,7 @@ const rows: Row[] = [
 
 /** Those that take no object of options. */
 const without = new Set(
-  `allocate buildTimeline cancel chooseRun collectiveSlice controlPlane currentActor currentHost currentTask defineTask differences explain findRuns
+  `allocate buildTimeline cancel checkFaultPlan chooseRun collectiveSlice controlPlane currentActor currentHost currentTask defineTask differences explain faultReportText findRuns
    getActor listActors listJobs listNodes metricsPort nodesWanted pendingDemand readJobLog onAbort onActorChange openProgram parseManifest put runFolder stackText storeProgram
    ActorGroup ActorBusyError ActorDiedError ActorFailedError CallAbortedError CallTimeoutError RemoteError RuntimeFailure`.split(/\s+/),
 );
