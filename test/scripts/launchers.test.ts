@@ -183,7 +183,7 @@ t.test('ssh: the program goes there once, and agents run from it', { skip: whyNo
     startCluster(await settings(...words.slice(0, 3), 'cluster.node_path=/nowhere/node', words[4]!), never, () => {}),
     {
       code: 'SINKFLEX_LAUNCH',
-      message: /cluster\.node_path.*127\.0\.0\.1/,
+      message: /cluster\.node_path.*(127\.0\.0\.1|localhost)/,
     },
   );
   await t.rejects(
