@@ -54,6 +54,12 @@ export const os = {
     return processStatus(pid)?.state;
   },
 
+  /** That incarnation of a pid is there, and has not ended. */
+  processRuns(pid: number, startTime: string): boolean {
+    const status = processStatus(pid);
+    return status?.startTime === startTime && !['Z', 'X'].includes(status.state);
+  },
+
   /** True only if nothing of that incarnation can run any more: gone, another start time, or a zombie without threads. */
   provenDead(pid: number, startTime: string): boolean {
     return callNative(() => native.provenDead(pid, startTime));

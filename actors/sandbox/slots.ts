@@ -119,7 +119,7 @@ function readRecord(path: string): SlotRecord | undefined {
 }
 
 function isAlive(r: SlotRecord): boolean {
-  return r.boot === boot() && os.processStartTime(r.pid) === r.startTime && os.processState(r.pid) !== 'Z';
+  return r.boot === boot() && os.processRuns(r.pid, r.startTime);
 }
 
 function boot(): string {

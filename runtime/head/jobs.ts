@@ -9,6 +9,7 @@ import { nanoid } from 'nanoid';
 import { os } from '../../kernels/host.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import { readFile, writeFile } from './job-files.ts';
+import type { ProcessName } from './state.ts';
 
 /** What one answer holds of a log. */
 const LOG_BYTES = 256 * 1024;
@@ -52,7 +53,7 @@ export interface JobLog {
 interface Submitted extends Required<JobRequest> {
   submittedAt: string;
   /** Who watches over it. */
-  watcher?: { pid: number; start: string };
+  watcher?: ProcessName;
 }
 
 export class JobDesk {
@@ -157,14 +158,17 @@ export class JobDesk {
       );
     const { command, submittedAt, watcher } = submitted;
     // In this order: between the two it may end.
-    const watched = watcher !== undefined && os.processStartTime(watcher.pid) === watcher.start && os.processState(watcher.pid) !== 'Z';
+    const watched = lives(watcher);
     const end = readFile<{ code?: number | null; signal?: string | null; error?: string; endedAt: string }>(folder, 'ended.json');
-    const pid = readFile<{ pid: number }>(folder, 'started.json')?.pid;
-    const about = { job, command, submittedAt, ...(pid === undefined ? {} : { pid }) };
-    if (end === undefined)
-      return { ...about, state: !watched && watcher !== undefined ? 'lost' : pid === undefined ? 'starting' : 'running' };
+    const started = readFile<ProcessName>(folder, 'started.json');
+    const about = { job, command, submittedAt, ...(started === undefined ? {} : { pid: started.pid }) };
+    const stopped = existsSync(join(folder, 'stopped.json'));
+    if (end === undefined) {
+      if (watcher === undefined || watched || lives(started)) return { ...about, state: started === undefined ? 'starting' : 'running' };
+      return { ...about, state: stopped ? 'stopped' : 'lost' };
+    }
     const { code, signal, error, endedAt } = end;
-    const state = existsSync(join(folder, 'stopped.json')) ? 'stopped' : code === 0 ? 'succeeded' : 'failed';
+    const state = stopped ? 'stopped' : code === 0 ? 'succeeded' : 'failed';
     return {
       ...about,
       state,
@@ -175,5 +179,7 @@ export class JobDesk {
     };
   }
 }
+
+const lives = (process: ProcessName | undefined): boolean => process !== undefined && os.processRuns(process.pid, process.start);
 
 const ended = (state: JobState): boolean => state !== 'starting' && state !== 'running';

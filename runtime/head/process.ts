@@ -48,9 +48,6 @@ export interface HeadStart extends TlsPaths {
   names?: readonly string[] | undefined;
 }
 
-const runs = (pid: number, start: string): boolean =>
-  os.processStartTime(pid) === start && !['Z', 'X'].includes(os.processState(pid) ?? 'X');
-
 export async function startHead(folder: string, options: HeadStart = {}): Promise<HeadProcess> {
   if (Buffer.byteLength(folder) > MAX_PATH)
     throw new RuntimeFailure(
@@ -64,7 +61,7 @@ export async function startHead(folder: string, options: HeadStart = {}): Promis
     throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `${folder} holds other things: a cluster needs a folder of its own, new or empty`);
   chmodSync(folder, 0o700);
   const self = { pid: process.pid, start: os.processStartTime(process.pid) ?? '' };
-  const giveUp = claimFolder(folder, self, runs);
+  const giveUp = claimFolder(folder, self, os.processRuns);
   try {
     return await lead(folder, self, options, giveUp);
   } catch (error) {
@@ -94,11 +91,11 @@ async function lead(folder: string, self: ProcessName, options: HeadStart, giveU
     jobs,
     journal,
     ...(old ? { state } : {}),
-    runs,
+    runs: os.processRuns,
     warn: (line) => void process.stderr.write(`[sinkflex] ${line}\n`),
     // Nobody runs on a node that was given up: its workers die with their agent.
     fence({ pid, start, remote }) {
-      if (remote !== true && pid !== process.pid && runs(pid, start)) process.kill(pid, 'SIGKILL');
+      if (remote !== true && pid !== process.pid && os.processRuns(pid, start)) process.kill(pid, 'SIGKILL');
     },
     probe: nobodyListens,
     describe: ({ pid, remote }) =>

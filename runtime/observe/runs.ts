@@ -40,7 +40,7 @@ export function runIn(folder: string): FoundRun | undefined {
     const about = lstatSync(folder);
     if (!about.isDirectory() || about.uid !== process.getuid?.() || (about.mode & 0o077) !== 0) return undefined;
     const { pid, program, startedAt, startTime } = JSON.parse(readFileSync(join(folder, ABOUT_FILE), 'utf8')) as AboutRun;
-    if (!Number.isSafeInteger(pid) || os.processStartTime(pid) !== startTime || os.processState(pid) === 'Z') return undefined;
+    if (!Number.isSafeInteger(pid) || !os.processRuns(pid, startTime)) return undefined;
     return { folder, pid, program: String(program), startedAt: String(startedAt) };
   } catch {
     return undefined; // no run's folder, or being made or removed
@@ -53,7 +53,7 @@ export function headlessIn(folder: string): { folder: string; pid: number } | un
     const about = lstatSync(folder);
     if (!about.isDirectory() || about.uid !== process.getuid?.() || (about.mode & 0o077) !== 0) return undefined;
     const { pid, start } = JSON.parse(readFileSync(join(folder, HEAD_FILE), 'utf8')) as { pid: number; start: string };
-    if (!Number.isSafeInteger(pid) || (os.processStartTime(pid) === start && os.processState(pid) !== 'Z')) return undefined;
+    if (!Number.isSafeInteger(pid) || os.processRuns(pid, start)) return undefined;
     return { folder, pid };
   } catch {
     return undefined;

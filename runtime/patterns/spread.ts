@@ -1,7 +1,7 @@
 // One value for many nodes: it goes from node to node in pieces, each passing on what it has so far. Every connection carries the value once, so
 // that many nodes take hardly longer than one.
 import { kill, ready, spawn, withOptions } from '../api/actors.ts';
-import { checkKnown, checkTimeout } from '../api/check.ts';
+import { checkTimeout } from '../api/check.ts';
 import { defineActor } from '../api/definition.ts';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorHandle, ObjectRef } from '../api/types.ts';
@@ -102,7 +102,6 @@ export interface Spread<T> {
  * await Promise.all(workers.map(({ node, handle }) => handle.load(copies.on(node))));
  */
 export async function spread<T>(value: T, nodes: readonly string[], options: { timeoutMs?: number } = {}): Promise<Spread<T>> {
-  checkKnown('spread', options, { timeoutMs: true });
   const timeoutMs = checkTimeout('spread', options) ?? 600_000;
   if (new Set(nodes).size < nodes.length) throw new RuntimeFailure('SINKFLEX_BAD_OPTION', `each node is named once: ${nodes.join(', ')}`);
   const { header, sections } = encodeAlone(value);

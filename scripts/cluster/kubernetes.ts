@@ -1,17 +1,18 @@
 // Agents as pods of Kubernetes: fills in scripts/deploy/agents.yaml and gives it to kubectl, which knows where the cluster is and who asks.
-import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { parseAllDocuments, stringify } from 'yaml';
 import { CommandError } from '../errors.ts';
 import { packageRoot } from '../package-root.ts';
 import { resourcesOf } from './agent-words.ts';
 import type { ClusterSettings, HeadPlace, Launcher, PlannedAgent } from './launcher.ts';
+import { runToEnd } from './processes.ts';
 
 const MANIFESTS = join(packageRoot, 'scripts', 'deploy', 'agents.yaml');
 /** Of the headless service: pods are `<pod>.sinkflex-agents.<namespace>.svc`. */
 const SERVICE = 'sinkflex-agents';
+/** A cluster that does not answer is noticed. */
+const KUBECTL_MS = 60_000;
 
 interface Manifest {
   kind: string;
@@ -84,32 +85,23 @@ export function kubernetesLauncher(settings: ClusterSettings): Launcher {
       })),
     async start(agents, head) {
       const manifests = await agentManifests(settings, agents, head);
-      await kubectl(['apply', '-f', '-'], manifests);
-      return {
-        // Pods that die are started again by their StatefulSet.
-        lost: new Promise<never>(() => {}),
-        stop: () => kubectl(['delete', '--ignore-not-found', '--wait=false', '-f', '-'], manifests),
-      };
+      const stop = (): Promise<void> => kubectl(['delete', '--ignore-not-found', '--wait=false', '-f', '-'], manifests);
+      try {
+        await kubectl(['apply', '-f', '-'], manifests);
+      } catch (error) {
+        await stop().catch(() => {}); // some of them may be there; what failed first is told
+        throw error;
+      }
+      // Pods that die are started again by their StatefulSet.
+      return { lost: new Promise<never>(() => {}), stop };
     },
   };
 }
 
 /** The manifests go to its standard input: the token is in no argument and no file. */
 async function kubectl(words: string[], manifests: readonly Manifest[]): Promise<void> {
-  const child = spawn('kubectl', words, { stdio: ['pipe', 'ignore', 'pipe'] });
-  child.stdin.on('error', () => {}); // its exit code says why
-  child.stdin.end(manifests.map((manifest) => stringify(manifest)).join('---\n'));
-  const closed = new Promise<number | null>((resolve, reject) => {
-    child.once('error', (cause: NodeJS.ErrnoException) =>
-      reject(
-        cause.code === 'ENOENT'
-          ? new CommandError('SINKFLEX_USAGE', 'cluster.launcher=kubernetes needs the program kubectl, which is not installed', { cause })
-          : cause,
-      ),
-    );
-    child.once('close', resolve);
-  });
-  const [code, errors] = await Promise.all([closed, text(child.stderr)]);
+  const input = manifests.map((manifest) => stringify(manifest)).join('---\n');
+  const { code, errors } = await runToEnd('kubectl', words, { launcher: 'kubernetes', input, timeoutMs: KUBECTL_MS });
   if (code !== 0)
     throw new CommandError('SINKFLEX_LAUNCH', `kubectl ${words.join(' ')} failed: ${errors.trim().split('\n').slice(-3).join(' | ')}`);
 }

@@ -1,6 +1,7 @@
 // Commands of this program as processes of their own. They end in order when this process does, however it ends: their standard input closes.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { CommandError } from '../errors.ts';
 
@@ -45,6 +46,39 @@ export function runCommand(program: string, words: readonly string[], env: Recor
       clearTimeout(late);
     },
   };
+}
+
+/**
+ * A program of the machine that a launcher needs, from its start to its end. `input`: for its standard input, which is closed after it.
+ * Rejects when it is not installed, when `signal` says so, and with SINKFLEX_LAUNCH when it takes longer than timeoutMs.
+ */
+export async function runToEnd(
+  program: string,
+  words: readonly string[],
+  o: { launcher: string; input?: string | NodeJS.ReadableStream | undefined; signal?: AbortSignal; timeoutMs?: number },
+): Promise<{ code: number | null; out: string; errors: string }> {
+  const late = o.timeoutMs === undefined ? [] : [AbortSignal.timeout(o.timeoutMs)];
+  const signal = AbortSignal.any([...(o.signal === undefined ? [] : [o.signal]), ...late]);
+  const child = spawn(program, words, { stdio: ['pipe', 'pipe', 'pipe'], signal });
+  child.stdin.on('error', () => {}); // its exit code says why
+  if (o.input === undefined || typeof o.input === 'string') child.stdin.end(o.input);
+  else o.input.pipe(child.stdin);
+  const closed = new Promise<number | null>((resolve, reject) => {
+    child.once('error', (cause: NodeJS.ErrnoException) => {
+      if (cause.code === 'ENOENT')
+        reject(
+          new CommandError('SINKFLEX_USAGE', `cluster.launcher=${o.launcher} needs the program ${program}, which is not installed`, {
+            cause,
+          }),
+        );
+      else if (late.some(({ aborted }) => aborted))
+        reject(new CommandError('SINKFLEX_LAUNCH', `${program} ${words.join(' ')} did not end within ${o.timeoutMs! / 1000} s`, { cause }));
+      else reject(cause);
+    });
+    child.once('close', resolve);
+  });
+  const [code, out, errors] = await Promise.all([closed, text(child.stdout), text(child.stderr)]);
+  return { code, out, errors };
 }
 
 async function firstLine(child: ChildProcess, ended: Promise<string>, command: string): Promise<Record<string, unknown>> {

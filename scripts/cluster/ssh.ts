@@ -5,12 +5,11 @@ import { randomBytes } from 'node:crypto';
 import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { CommandError } from '../errors.ts';
 import { resourcesOf, wordsThere } from './agent-words.ts';
 import { BUNDLE_MANIFEST, type Bundle, makeBundle } from './bundle.ts';
 import type { ClusterSettings, HeadPlace, Launcher, PlannedAgent } from './launcher.ts';
-import { runCommand, together } from './processes.ts';
+import { runCommand, runToEnd, together } from './processes.ts';
 
 const PROGRAMS = '"$HOME"/.cache/sinkflex/programs';
 const CLUSTERS = '"$HOME"/.cache/sinkflex/clusters';
@@ -80,23 +79,8 @@ class Remote {
     return [...this.#settings.ssh_options, ...usual, ...(port === undefined ? [] : ['-p', port]), '--', target, command];
   }
 
-  async #run(command: string, input?: NodeJS.ReadableStream): Promise<{ code: number | null; out: string; errors: string }> {
-    const child = spawn('ssh', this.#words(command), { stdio: ['pipe', 'pipe', 'pipe'], signal: this.#signal });
-    child.stdin.on('error', () => {}); // its exit code says why
-    if (input === undefined) child.stdin.end();
-    else input.pipe(child.stdin);
-    const closed = new Promise<number | null>((resolve, reject) => {
-      child.once('error', (cause: NodeJS.ErrnoException) =>
-        reject(
-          cause.code === 'ENOENT'
-            ? new CommandError('SINKFLEX_USAGE', 'cluster.launcher=ssh needs the program ssh, which is not installed', { cause })
-            : cause,
-        ),
-      );
-      child.once('close', resolve);
-    });
-    const [code, out, errors] = await Promise.all([closed, text(child.stdout), text(child.stderr)]);
-    return { code, out, errors };
+  #run(command: string, input?: NodeJS.ReadableStream): ReturnType<typeof runToEnd> {
+    return runToEnd('ssh', this.#words(command), { launcher: 'ssh', input, signal: this.#signal });
   }
 
   async #must(command: string, what: string, input?: NodeJS.ReadableStream): Promise<string> {

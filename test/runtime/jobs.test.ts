@@ -1,7 +1,7 @@
 // Jobs: drivers on the head's host, submitted from anywhere with the token; their output, exit codes and ends, also through the death of the head.
 import { execFile, spawn as startProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -88,8 +88,8 @@ t.test('what cannot be is refused', async (t) => {
   await t.rejects(submitJob(['true'], { job: '../escape' }), { code: 'SINKFLEX_BAD_OPTION' });
   await t.rejects(submitJob(['true'], { cwd: '/nowhere' }), { code: 'SINKFLEX_BAD_OPTION', message: /no folder/ });
   await t.rejects(submitJob([]), { code: 'SINKFLEX_BAD_OPTION' });
-  for (const act of [stopJob('unknown'), readJobLog('unknown'), stopJob('..')])
-    await t.rejects(act as Promise<unknown>, { code: 'SINKFLEX_UNKNOWN_JOB' });
+  for (const act of [() => stopJob('unknown'), () => readJobLog('unknown'), () => stopJob('..')])
+    await t.rejects(async () => act(), { code: 'SINKFLEX_UNKNOWN_JOB' });
   const ask = (ask: unknown) => () => checkMessage({ t: 'ask', worker: 1, request: 1, ask });
   t.doesNotThrow(ask({ q: 'job-submit', request: { command: ['a'] } }));
   for (const bad of [
@@ -131,6 +131,21 @@ t.test('a job outlives the head, which knows it again; the command line ends wit
   t.match(await sinkflex('logs', '--address', folder, job), { status: 0, stdout: 'before\nafter\n' });
   t.match((await sinkflex('stop', '--address', folder, 'sleeper')).stdout, /sleeper: stopped/);
 
+  await shutdown();
+});
+
+t.test('a job whose watcher was killed goes on, and can be stopped', async (t) => {
+  await init({ address: folder });
+  const { job } = await submitJob(['sleep', '600']);
+  const info = async () => (await listJobs()).find((each) => each.job === job)!;
+  await until('it runs', async () => (await info()).pid !== undefined);
+  const { watcher } = JSON.parse(readFileSync(join(folder, 'jobs', job, 'job.json'), 'utf8')) as { watcher: { pid: number } };
+  process.kill(watcher.pid, 'SIGKILL');
+  t.same(await gone([watcher.pid], 2000), []);
+  const { state, pid } = await info();
+  t.equal(state, 'running');
+  t.match(await stopJob(job), { state: 'stopped' });
+  t.same(await gone([pid!], 1000), []);
   await shutdown();
 });
 
