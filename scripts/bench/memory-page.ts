@@ -86,7 +86,7 @@ ${tableOf(['parts', 'eager with it, MiB', 'cpu s', 'with all but it, MiB', 'cpu 
 | chunked-loss | the logits: head and loss take 384 tokens at a time, and again in the backward |
 | checkpointing | what layers keep: all but their inputs is computed again |
 
-All of these are written for this comparison around transformers' model (\`scripts/bench/peers/memory_row.py\`) and give its loss and gradients. The engine
+All of these are written for this comparison around transformers' model (\`scripts/bench/peers/memory_row.py\`) and give its loss; those of attention were compared in the norm of gradients too. The engine
 is fused, has no stored masks and takes the loss in chunks always; checkpointing is its only switch (\`forward({ checkpointing })\`).
 `;
   writeFileSync(join(packageRoot, 'docs', 'memory.md'), page);
