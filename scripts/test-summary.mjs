@@ -1,15 +1,19 @@
 // Reads the output of test commands that print TAP, one after the other, and ends with `N passed, N failed` (and `, N skipped`), counted
-// over all of them. Shows a line a file; details only of what failed; every skip. Exit code 1 if anything failed, or nothing ran.
+// over all of them. Shows a line a file; details only of what failed, and their ends once more before the last line, for readers who see only
+// the end; every skip. Exit code 1 if anything failed, or nothing ran.
 //
 // Lines that .ci/run adds: `# part: <command>` before each command, `# part ended: <exit code>` after it.
 import { createInterface } from 'node:readline';
 
 const detailLimit = 2000; // lines kept of one file
+const recapLimit = 60; // lines of all failures together
+const recapOfOne = 25;
 const total = { passed: 0, failed: 0, skipped: 0 };
 let part = 'the tests';
 let failedInPart = 0;
 let stream; // the TAP stream under way: {ok, notOk, skipped, plan, summary}
 let details = [];
+const failures = []; // the lines that tell of each
 
 const say = (line) => console.log(line);
 
@@ -40,9 +44,27 @@ function result(line, good, directive) {
   if (directive) stream.skipped++;
   else if (good) stream.ok++;
   else stream.notOk++;
-  if (!good && !directive) for (const detail of details) say(detail);
+  if (!good && !directive) {
+    for (const detail of details) say(detail);
+    failures.push([...innermost(details), line]);
+  }
   details = [];
   say(line);
+}
+
+/** Of a failed file: each failed assertion with what is said of it, but not the `not ok` of the tests around it. */
+function innermost(lines) {
+  const kept = [];
+  for (const [i, line] of lines.entries()) {
+    if (!/^\s+not ok/.test(line)) continue;
+    const indent = line.search(/\S/);
+    const end = lines.findIndex((later, j) => j > i && /^\s*\.\.\.$/.test(later));
+    const block = lines.slice(i, lines[i + 1]?.trim() === '---' && end > 0 ? end : i + 1);
+    // A test that failed because of what is in it has a plan right before it.
+    if (new RegExp(`^ {${indent + 4}}(1\\.\\.|# )`).test(lines[i - 1] ?? '')) continue;
+    kept.push(...block.slice(0, recapOfOne));
+  }
+  return kept;
 }
 
 function rootLine(line) {
@@ -101,5 +123,7 @@ if (total.passed + total.failed === 0) {
   say('not ok - no test ran');
   total.failed = 1;
 }
+if (failures.length > 0) say('\n# what failed');
+for (const line of failures.flat().slice(0, recapLimit)) say(line);
 say(`\n${total.passed} passed, ${total.failed} failed${total.skipped ? `, ${total.skipped} skipped` : ''}`);
 process.exitCode = total.failed ? 1 : 0;

@@ -2,18 +2,7 @@
 // with stand-ins for srun and kubectl, since neither is here.
 import { type ChildProcess, execFileSync, spawn as startProcess } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  chmodSync,
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -49,15 +38,9 @@ const settings = async (...words: string[]) => (await composeLaunch(['tiny', ...
 const never = new AbortController().signal;
 /** Folders of clusters that are still there. */
 const left = (): string[] => readdirSync(base).filter((name) => name.startsWith('sinkflex-launch-'));
-/** The stand-ins come first in the path. */
-function standIn(name: string): string {
-  const bin = join(base, 'bin');
-  mkdirSync(bin, { recursive: true });
-  copyFileSync(join(packageRoot, `test/scripts/fixtures/fake-${name}.mjs`), join(bin, name));
-  chmodSync(join(bin, name), 0o755);
-  if (!process.env.PATH!.startsWith(bin)) process.env.PATH = `${bin}:${process.env.PATH}`;
-  return join(base, `${name}.log`);
-}
+// The stand-ins come first in the path.
+process.env.PATH = `${join(packageRoot, 'test/scripts/fixtures/bin')}:${process.env.PATH}`;
+process.env.FAKE_NODE = process.execPath;
 const lines = <T>(file: string): T[] =>
   readFileSync(file, 'utf8')
     .trim()
@@ -194,7 +177,7 @@ t.test('ssh: the program goes there once, and agents run from it', { skip: whyNo
 });
 
 t.test('slurm: one step a node, with what the allocation says', async (t) => {
-  process.env.FAKE_SRUN_LOG = standIn('srun');
+  process.env.FAKE_SRUN_LOG = join(base, 'srun.log');
   Object.assign(process.env, { SLURM_JOB_NODELIST: 'gpu[07-09]', SLURM_JOB_CPUS_PER_NODE: '16,4(x2)', MASTER_ADDR: '127.0.0.1' });
   t.teardown(() => {
     for (const name of ['SLURM_JOB_NODELIST', 'SLURM_JOB_CPUS_PER_NODE', 'MASTER_ADDR']) delete process.env[name];
@@ -321,7 +304,7 @@ t.test('kubernetes: manifests are as the API wants them, and kubectl gets them',
   t.notMatch(JSON.stringify(manifests), /FILLED-IN|RklMTEVELUlO/, 'nothing is left open');
   t.notMatch(JSON.stringify(set), 'abab', 'the token is in the Secret alone');
 
-  process.env.FAKE_KUBECTL_LOG = standIn('kubectl');
+  process.env.FAKE_KUBECTL_LOG = join(base, 'kubectl.log');
   await t.rejects(
     startCluster({ ...chosen, wait_s: 0.5, head_host: '127.0.0.2' }, never, () => {}),
     { code: 'SINKFLEX_USAGE', message: /pods do not reach loopback/ },
