@@ -13,7 +13,7 @@ import {
 } from './generation.ts';
 import { toNative } from './model-config.ts';
 import { addon } from './native.ts';
-import { joinOptimizerShards, type MomentLayout, momentLayout, optimizerHeader, readOptimizerPieces } from './optimizer-state.ts';
+import { engineMoments, joinOptimizerShards, type MomentLayout, optimizerHeader, readOptimizerPieces } from './optimizer-state.ts';
 import { keepOf } from './training-memory.ts';
 import type { WeightStore } from './weight-store.ts';
 
@@ -100,6 +100,7 @@ interface NativeEngine {
   ): Promise<ForwardResult>;
   backward(dLogprobs: Float32Array, dEntropy: Float32Array | undefined, dRouterAuxLoss: number): Promise<void>;
   zeroGradients(): void;
+  forgetMoments(): void;
   gradients(): Float32Array;
   optimizerStep(o: Required<OptimizerStep>, out?: Uint8Array): Promise<{ gradNorm: number }>;
   saveMoments(path: string, header: Uint8Array): Promise<void>;
@@ -148,8 +149,9 @@ export class Engine {
     this.store = o.store;
     this.maxSequences = maxSequences;
     this.maxSequenceTokens = maxSequenceTokens;
-    this.#wholeMoments = momentLayout(o.store.layout, o.optimizer?.moments);
-    this.#moments = o.optimizer?.shard ? momentLayout(o.store.layout, o.optimizer.moments, o.optimizer.shard) : this.#wholeMoments;
+    const { whole, own, ...moments } = engineMoments(o.store, o.optimizer);
+    this.#wholeMoments = whole;
+    this.#moments = own;
     this.#native = callNative(
       () =>
         new native.Engine(
@@ -166,7 +168,7 @@ export class Engine {
             prefixCaching,
             recordExperts: o.recordExperts ?? false,
             cacheOnUpdate,
-            moments: { ...this.#moments, seed: o.optimizer?.seed ?? 0 },
+            moments: { ...own, ...moments },
           },
           o.store.adapter === undefined ? undefined : { segment: o.store.adapter.base.segment.handle, layout: o.store.adapter.base.layout },
         ),
@@ -333,6 +335,11 @@ export class Engine {
     return this.#call(() => this.#native.optimizerStep(whole(o), out));
   }
 
+  /** The next step is a first one: moments of zero, and a count that begins anew. */
+  forgetMoments(): void {
+    callNative(() => this.#native.forgetMoments());
+  }
+
   /** Moments and step count, as safetensors; of a shard, its own. */
   saveOptimizer(path: string): Promise<void> {
     return this.#call(() => this.#native.saveMoments(path, optimizerHeader(this.#moments)));
@@ -343,9 +350,11 @@ export class Engine {
     return joinOptimizerShards(shards, path, this.#wholeMoments);
   }
 
-  /** A file of all moments; a shard takes its own from it. */
+  /** A file of all moments; a shard takes its own from it. Where the slots of the store hold them, WeightStore.loadFolder reads it. */
   loadOptimizer(path: string): Promise<void> {
     return this.#call(() => {
+      if (this.store.moments !== undefined)
+        throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', 'the slots of this store hold the moments: give the file to loadFolder');
       const { from, to, bytes, step } = readOptimizerPieces(path, this.#wholeMoments, this.#moments);
       return this.#native.loadMoments(path, from, to, bytes, step);
     });

@@ -105,9 +105,9 @@ export interface EngineOptions extends BackendChoice {
   /** Default 'kept'. */
   cacheOnUpdate?: CacheOnUpdate;
   /**
-   * Of optimizerStep. `moments`: what they are kept in, default float32 (8 bytes a parameter; '8bit' takes 2). `seed`: of the stochastic
-   * rounding in a bfloat16 store, default 0; what is drawn depends on it, the count of steps and the parameter alone. `shard`: this engine keeps
-   * the moments of its part of the tensors alone (ZeRO-1), and steps by shardStep.
+   * Of optimizerStep. `moments`: what they are kept in, default as in the slots of the store, else float32 (8 bytes a parameter; '8bit' takes 2).
+   * `seed`: of the stochastic rounding in a bfloat16 store, default 0; what is drawn depends on it, the count of steps and the parameter alone.
+   * `shard`: this engine keeps the moments of its part of the tensors alone (ZeRO-1), and steps by shardStep.
    */
   optimizer?: { moments?: MomentDtype; seed?: number; shard?: Shard };
 }

@@ -27,9 +27,10 @@ export { adapterConfigJson, type LoraConfig, type LoraModule, loraModules, parse
 export { type LinearMeasurement, measureFmaPeak, measureLinear } from './measure.ts';
 export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';
 export { type MomentDtype, type Shard, shardRange } from './optimizer-state.ts';
+export type { StoreAddress, StoreOptions, TensorView } from './store-types.ts';
 export type { WeightDtype } from './tensor-layout.ts';
 export { longestSequence, scoringMemory, type TrainingMemory, type TrainingShape, trainingMemory } from './training-memory.ts';
-export { type StoreAddress, type TensorView, WeightStore } from './weight-store.ts';
+export { WeightStore } from './weight-store.ts';
 
 export interface CpuInfo {
   /** The instruction set the operators run on; SINKFLEX_CPU forces one. */

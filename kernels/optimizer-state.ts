@@ -74,6 +74,47 @@ export function momentLayout(layout: TensorLayout, dtype: MomentDtype = 'float32
   return { entries, bytes, m: offsets('m'), v: offsets('v'), mScale: offsets('m_scale'), vScale: offsets('v_scale') };
 }
 
+/** Where slots keep the moments behind their image where the store says so: from `start` the block, then the count of steps (int64) up to `end`. */
+export function momentSection(layout: TensorLayout, moments: MomentLayout): { start: number; end: number } {
+  const start = Math.ceil(layout.totalBytes / 64) * 64;
+  return { start, end: start + moments.bytes + 8 };
+}
+
+/** Of a slot of a store whose slots hold such moments, or none. */
+export const slotBytes = (layout: TensorLayout, moments: MomentDtype | undefined): number =>
+  moments === undefined ? layout.totalBytes : momentSection(layout, momentLayout(layout, moments)).end;
+
+/** The moments of an engine: of all tensors, its own, and where each slot of the store has them (-1: the engine keeps them itself). */
+export function engineMoments(
+  store: { layout: TensorLayout; moments: MomentDtype | undefined },
+  o: { moments?: MomentDtype; seed?: number; shard?: Shard } = {},
+): { whole: MomentLayout; own: MomentLayout; slot: number; seed: number } {
+  const { moments = store.moments, seed = 0, shard } = o;
+  const whole = momentLayout(store.layout, moments);
+  if (store.moments === undefined) return { whole, own: shard ? momentLayout(store.layout, moments, shard) : whole, slot: -1, seed };
+  if (moments !== store.moments || shard !== undefined)
+    throw new SinkflexError(
+      'SINKFLEX_BAD_ARGUMENT',
+      `the slots of the store hold all moments in ${store.moments}: optimizer.moments and optimizer.shard cannot differ`,
+    );
+  return { whole, own: whole, slot: momentSection(store.layout, whole).start, seed };
+}
+
+/** The section of a slot from a file; `section` gives bytes of it. */
+export function readOptimizerInto(path: string, moments: MomentLayout, section: (from: number, bytes: number) => Uint8Array): void {
+  const { from, step } = readOptimizerPieces(path, moments);
+  const file = new SafetensorsFile(path);
+  try {
+    moments.entries.forEach((e, i) => {
+      file.readInto(section(e.begin, e.end - e.begin), from[i]!);
+    });
+  } finally {
+    file.close();
+  }
+  const count = section(moments.bytes, 8);
+  new DataView(count.buffer, count.byteOffset).setBigInt64(0, BigInt(step), true);
+}
+
 /** Header for: the block, step. */
 export function optimizerHeader(moments: MomentLayout): Uint8Array {
   const step = { name: 'step', dtype: 'I64', shape: [1], begin: moments.bytes, end: moments.bytes + 8 };

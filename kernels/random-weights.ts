@@ -1,4 +1,5 @@
 // Initial weights from a counter-based generator: element i of tensor s depends on (seed, s, i) only, so that a tensor can be filled in slices.
+import { SinkflexError } from './errors.ts';
 import type { ModelConfig } from './model-config.ts';
 
 /** murmur3's finaliser: every input bit reaches every output bit. */
@@ -43,5 +44,11 @@ export function initialiseSlice(
     const residual = /(o_proj\.weight|\.down_proj(\.weight)?)$/.test(name);
     const deviation = o.config.initializer_range / (residual ? Math.sqrt(2 * o.config.num_hidden_layers) : 1);
     fillNormal(data, from, deviation, o.seed, o.stream);
+  }
+}
+
+export function checkSeed(seed: number): void {
+  if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {
+    throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', `seed must be an integer from 0 to 2^32 - 1, it is ${seed}`);
   }
 }

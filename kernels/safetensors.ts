@@ -121,11 +121,12 @@ export class SafetensorsFile {
 
   #bytes(at: number, length: number): Uint8Array<ArrayBuffer> {
     const bytes = new Uint8Array(length);
-    this.#readInto(bytes, at);
+    this.readInto(bytes, at);
     return bytes;
   }
 
-  #readInto(into: Uint8Array, at: number): void {
+  /** Bytes of the file, as many as `into` holds. */
+  readInto(into: Uint8Array, at: number): void {
     for (let done = 0; done < into.length; ) {
       const n = readSync(this.#fd, into, done, Math.min(into.length - done, 1 << 28), at + done);
       if (n === 0) throw corrupt(this.path, 'the file became shorter while it was read');
@@ -137,7 +138,7 @@ export class SafetensorsFile {
   read(tensor: StoredTensor, to: Float32Array, from = 0): void {
     const at = this.header.dataStart + tensor.begin + from * dtypeBytes[tensor.dtype]!;
     if (tensor.dtype === 'F32') {
-      this.#readInto(new Uint8Array(to.buffer, to.byteOffset, to.byteLength), at);
+      this.readInto(new Uint8Array(to.buffer, to.byteOffset, to.byteLength), at);
       return;
     }
     const widen = tensor.dtype === 'BF16' ? widenBfloat16 : tensor.dtype === 'F16' ? widenFloat16 : undefined;

@@ -4,7 +4,7 @@ import { callNative, SinkflexError } from './errors.ts';
 import type { LoraConfig } from './lora.ts';
 import { type ModelConfig, toNative } from './model-config.ts';
 import { addon } from './native.ts';
-import { type MomentDtype, momentLayout } from './optimizer-state.ts';
+import { type MomentDtype, momentLayout, momentSection } from './optimizer-state.ts';
 import { tensorLayout, type WeightDtype } from './tensor-layout.ts';
 
 export interface TrainingShape {
@@ -22,6 +22,8 @@ export interface TrainingShape {
   dtype?: WeightDtype;
   /** Of the optimiser's moments; default float32. */
   moments?: MomentDtype;
+  /** The slots hold the moments, not the trainer. */
+  momentsInSlots?: boolean;
 }
 
 /** Bytes. */
@@ -71,10 +73,12 @@ export function trainingMemory(config: ModelConfig, o: TrainingShape): TrainingM
     ),
   );
   const tiedHead = config.tie_word_embeddings && lora === undefined ? config.vocab_size * config.hidden_size * FLOAT : 0;
+  const moments = momentLayout(layout, o.moments);
+  const slot = o.momentsInSlots ? momentSection(layout, moments).end : layout.totalBytes;
   const parts = {
-    weights: (o.slots ?? 2) * layout.totalBytes + (lora === undefined ? 0 : tensorLayout(config, undefined, o.dtype).totalBytes),
+    weights: (o.slots ?? 2) * slot + (lora === undefined ? 0 : tensorLayout(config, undefined, o.dtype).totalBytes),
     gradients: layout.gradientBytes + tiedHead,
-    optimizer: momentLayout(layout, o.moments).bytes,
+    optimizer: o.momentsInSlots ? 0 : moments.bytes,
     ...pass,
   };
   return { ...parts, total: Object.values(parts).reduce((sum, bytes) => sum + bytes, 0) };

@@ -10,28 +10,13 @@ import { SinkflexError } from './errors.ts';
 import { imageParts, parts, writeWhole } from './image-file.ts';
 import { adapterConfigJson, type LoraConfig, mergeLora, parseLora } from './lora.ts';
 import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
-import { initialiseSlice } from './random-weights.ts';
-import { type Pin, type SegmentAddress, type Slot, type Version, VersionedSegment, type Writing } from './segment.ts';
+import { type MomentDtype, momentLayout, momentSection, readOptimizerInto, slotBytes } from './optimizer-state.ts';
+import { checkSeed, initialiseSlice } from './random-weights.ts';
+import { type Pin, type Slot, type Version, VersionedSegment, type Writing } from './segment.ts';
 import { SharedMemory } from './shared-memory.ts';
 import { SlotTensors } from './slot-tensors.ts';
+import type { LoadOptions, StoreAddress, StoreOptions, TensorView } from './store-types.ts';
 import { type TensorLayout, tensorLayout, type WeightDtype } from './tensor-layout.ts';
-
-/** Plain data; opens the same store in another process of the host. */
-export interface StoreAddress {
-  segment: SegmentAddress;
-  config: ModelConfig;
-  /** Of the matrices; float32 where it is left out. */
-  dtype?: WeightDtype;
-  /** The store holds adapters only; the base is read from its own store. */
-  adapter?: { config: LoraConfig; base: StoreAddress };
-  /** Folder that the weights were read from, which saved adapters name. */
-  folder?: string;
-}
-
-export interface TensorView {
-  shape: number[];
-  data: Float32Array;
-}
 
 /**
  * @example
@@ -48,6 +33,8 @@ export class WeightStore {
   readonly dtype: WeightDtype;
   /** The segment below, for the engine and for measurements. */
   readonly segment: VersionedSegment;
+  /** What AdamW's moments are kept in, in a store whose slots hold them: publishing then commits the whole state of training. */
+  readonly moments: MomentDtype | undefined;
   /** Present in a store of LoRA adapters: its slots hold nothing else, and engines compute with the frozen base below. */
   readonly adapter: { config: LoraConfig; base: WeightStore } | undefined;
   #folder: string | undefined;
@@ -56,11 +43,11 @@ export class WeightStore {
     config: ModelConfig,
     segment: VersionedSegment,
     layout: TensorLayout,
-    adapter?: { config: LoraConfig; base: WeightStore },
-    dtype: WeightDtype = 'float32',
+    o: { adapter?: { config: LoraConfig; base: WeightStore }; dtype?: WeightDtype; moments?: MomentDtype | undefined },
   ) {
-    this.dtype = dtype;
-    this.adapter = adapter;
+    this.dtype = o.dtype ?? 'float32';
+    this.moments = o.moments;
+    this.adapter = o.adapter;
     this.config = config;
     this.layout = layout;
     this.segment = segment;
@@ -68,15 +55,14 @@ export class WeightStore {
 
   /**
    * `dtype`: what matrices (not norms, biases and sinks) are stored and read in; engines compute in float32 either way. bfloat16 halves the
-   * memory, and an optimiser step rounds stochastically.
+   * memory, and an optimiser step rounds stochastically. `moments`: each slot holds those of AdamW and its count of steps too (8 bytes a
+   * parameter, or 2), so that whoever opens the store goes on from its newest version to the bit, whenever the trainer before ended.
    */
-  static create(
-    config: ModelConfig,
-    { dtype = 'float32', ...o }: { slots?: number; maxSlots?: number; readers?: number; dtype?: WeightDtype } = {},
-  ): WeightStore {
+  static create(config: ModelConfig, { dtype = 'float32', moments, ...o }: StoreOptions & { dtype?: WeightDtype } = {}): WeightStore {
     const checked = parseModelConfig(config);
     const layout = tensorLayout(checked, undefined, dtype);
-    return new WeightStore(checked, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout, undefined, dtype);
+    const segment = VersionedSegment.create({ slotBytes: slotBytes(layout, moments), ...o });
+    return new WeightStore(checked, segment, layout, { dtype, moments });
   }
 
   /**
@@ -89,11 +75,12 @@ export class WeightStore {
   static createAdapter(
     base: WeightStore,
     lora: { r: number; lora_alpha: number; target_modules: readonly string[] | string },
-    o: { slots?: number; maxSlots?: number; readers?: number } = {},
+    { moments, ...o }: StoreOptions = {},
   ): WeightStore {
     const config = parseLora(lora, base.config);
     const layout = tensorLayout(base.config, config);
-    return new WeightStore(base.config, VersionedSegment.create({ slotBytes: layout.totalBytes, ...o }), layout, { config, base });
+    const segment = VersionedSegment.create({ slotBytes: slotBytes(layout, moments), ...o });
+    return new WeightStore(base.config, segment, layout, { adapter: { config, base }, moments });
   }
 
   /** Bytes of one image of this configuration, or of adapters to it: of a slot, and of its file. Takes no memory. */
@@ -106,15 +93,19 @@ export class WeightStore {
     const base = address.adapter === undefined ? undefined : WeightStore.open(address.adapter.base);
     const layout = tensorLayout(config, address.adapter?.config, address.dtype);
     const segment = VersionedSegment.open(address.segment);
-    if (segment.slotBytes < layout.totalBytes) {
+    const needed = slotBytes(layout, address.moments);
+    if (segment.slotBytes < needed) {
       segment.close();
       throw new SinkflexError(
         'SINKFLEX_STORE_MISMATCH',
-        `the store's slots hold ${segment.slotBytes} bytes, an image of this configuration has ${layout.totalBytes}`,
+        `the store's slots hold ${segment.slotBytes} bytes, an image of this configuration has ${needed}`,
       );
     }
-    const adapter = base === undefined ? undefined : { config: address.adapter!.config, base };
-    const store = new WeightStore(config, segment, layout, adapter, address.dtype);
+    const store = new WeightStore(config, segment, layout, {
+      ...(base === undefined ? {} : { adapter: { config: address.adapter!.config, base } }),
+      ...(address.dtype === undefined ? {} : { dtype: address.dtype }),
+      moments: address.moments,
+    });
     store.#folder = address.folder;
     return store;
   }
@@ -124,6 +115,7 @@ export class WeightStore {
       segment: this.segment.address,
       config: this.config,
       ...(this.dtype === 'float32' ? {} : { dtype: this.dtype }),
+      ...(this.moments === undefined ? {} : { moments: this.moments }),
       ...(this.adapter === undefined ? {} : { adapter: { config: this.adapter.config, base: this.adapter.base.address } }),
       ...(this.#folder === undefined ? {} : { folder: this.#folder }),
     };
@@ -145,10 +137,7 @@ export class WeightStore {
   initialise(seed: number, lineage = 0): void {
     checkSeed(seed);
     this.#write({ lineage, version: 0 }, (slot) => {
-      for (const [stream, t] of this.layout.tensors.entries()) {
-        const of = { seed, stream, config: this.config, rank: this.adapter && t.shape[0], count: t.count };
-        for (const [from, to] of slices(t.count)) slot.edit(t, (data) => initialiseSlice(t.name, data, of, from), from, to);
-      }
+      for (const fill of this.#initialSlices(slot, seed)) fill();
     });
   }
 
@@ -158,14 +147,10 @@ export class WeightStore {
     o.signal?.throwIfAborted();
     const writing = await this.segment.beginWrite();
     try {
-      const tensors = this.#beginImage(writing);
-      for (const [stream, t] of this.layout.tensors.entries()) {
-        const of = { seed, stream, config: this.config, rank: this.adapter && t.shape[0], count: t.count };
-        for (const [from, to] of slices(t.count)) {
-          tensors.edit(t, (data) => initialiseSlice(t.name, data, of, from), from, to);
-          await nextTurn();
-          o.signal?.throwIfAborted();
-        }
+      for (const fill of this.#initialSlices(this.#beginImage(writing), seed)) {
+        fill();
+        await nextTurn();
+        o.signal?.throwIfAborted();
       }
       writing.publish({ lineage: o.lineage ?? 0, version: 0 });
     } catch (e) {
@@ -174,17 +159,30 @@ export class WeightStore {
     }
   }
 
+  *#initialSlices(slot: SlotTensors, seed: number): Generator<() => void> {
+    for (const [stream, t] of this.layout.tensors.entries()) {
+      const of = { seed, stream, config: this.config, rank: this.adapter && t.shape[0], count: t.count };
+      for (let from = 0; from < t.count; from += INITIALISED_AT_ONCE)
+        yield () => slot.edit(t, (data) => initialiseSlice(t.name, data, of, from), from, Math.min(t.count, from + INITIALISED_AT_ONCE));
+    }
+  }
+
   /**
    * Copies a Hugging Face folder (config.json and model.safetensors, or shards with their index; F32, BF16, F16, experts also MXFP4) into a slot and
    * publishes it, by default as the next version. The folder's configuration must be the store's. Of a PEFT folder the adapters are merged into
-   * the model that it names; a store of adapters takes them as they are.
+   * the model that it names; a store of adapters takes them as they are. `optimizer`: a file of saveOptimizer that moments in the slots are
+   * read from; without it they begin anew.
    */
-  loadFolder(dir: string, v?: { lineage: number; version: number }): void {
-    const source = this.#openFolder(dir);
+  loadFolder(dir: string, v?: { lineage: number; version: number }, o: { optimizer?: string } = {}): void {
+    const source = this.#openFolder(dir, o.optimizer);
     try {
-      this.#write(v ?? this.#following(), (slot) => {
-        for (const _ of this.#copy(source, slot));
-      });
+      this.#write(
+        v ?? this.#following(),
+        (slot) => {
+          for (const _ of this.#copy(source, slot));
+        },
+        o.optimizer,
+      );
     } finally {
       source.checkpoint.close();
     }
@@ -195,17 +193,14 @@ export class WeightStore {
    * The same in slices between which the event loop turns: for large models. `onProgress` hears how many of the image's bytes are there. An
    * abort publishes nothing.
    */
-  async loadFolderAsync(
-    dir: string,
-    o: { as?: { lineage: number; version: number }; signal?: AbortSignal; onProgress?: (done: number, total: number) => void } = {},
-  ): Promise<void> {
+  async loadFolderAsync(dir: string, o: LoadOptions = {}): Promise<void> {
     o.signal?.throwIfAborted();
-    const source = this.#openFolder(dir);
+    const source = this.#openFolder(dir, o.optimizer);
     try {
       const writing = await this.segment.beginWrite();
       try {
         let done = 0;
-        for (const bytes of this.#copy(source, this.#beginImage(writing))) {
+        for (const bytes of this.#copy(source, this.#beginImage(writing, o.optimizer))) {
           done += bytes;
           o.onProgress?.(done, this.layout.dataBytes);
           await nextTurn();
@@ -233,7 +228,12 @@ export class WeightStore {
   }
 
   /** What a folder has for this store: its weights, checked, and the adapters to merge into them, lowest first. */
-  #openFolder(dir: string): { checkpoint: Checkpoint; adapters: string[] } {
+  #openFolder(dir: string, optimizer: string | undefined): { checkpoint: Checkpoint; adapters: string[] } {
+    if (optimizer !== undefined && this.moments === undefined)
+      throw new SinkflexError(
+        'SINKFLEX_BAD_ARGUMENT',
+        'the slots of this store hold no moments: create it with moments, or give the file to engine.loadOptimizer',
+      );
     if (this.adapter !== undefined) {
       const stored = readAdapterConfig(dir, this.config);
       const { config } = this.adapter;
@@ -359,15 +359,25 @@ export class WeightStore {
     return new SlotTensors(this.layout, (offset, bytes) => slot.view(offset, bytes));
   }
 
-  #beginImage(writing: Writing): SlotTensors {
+  /** `optimizer`: a file with the moments of the slot; else they are those of a first step. */
+  #beginImage(writing: Writing, optimizer?: string): SlotTensors {
     writing.view(0, this.layout.dataStart).set(this.layout.header);
+    if (this.moments !== undefined) {
+      const moments = momentLayout(this.layout, this.moments);
+      const { start, end } = momentSection(this.layout, moments);
+      const section = (from: number, bytes: number): Uint8Array => writing.view(start + from, bytes);
+      if (optimizer !== undefined) readOptimizerInto(optimizer, moments, section);
+      else
+        for (let from = 0; from < end - start; from += CLEARED_AT_ONCE)
+          section(from, Math.min(CLEARED_AT_ONCE, end - start - from)).fill(0);
+    }
     return this.#tensorsOf(writing);
   }
 
-  #write(v: { lineage: number; version: number }, fill: (slot: SlotTensors) => void): void {
+  #write(v: { lineage: number; version: number }, fill: (slot: SlotTensors) => void, optimizer?: string): void {
     const writing = this.segment.beginWriteNow();
     try {
-      fill(this.#beginImage(writing));
+      fill(this.#beginImage(writing, optimizer));
       writing.publish(v);
     } catch (e) {
       writing.abort();
@@ -378,18 +388,11 @@ export class WeightStore {
 
 const jsonBytes = (value: unknown): Uint8Array => new TextEncoder().encode(`${JSON.stringify(value, null, 2)}\n`);
 
+/** Bytes of moments that are cleared through one view. */
+const CLEARED_AT_ONCE = 2 ** 30;
+
 /** Elements filled between two turns of the event loop: some 3 ms. Even, since normal values come in pairs. */
 const INITIALISED_AT_ONCE = 1 << 16;
-
-function* slices(count: number): Generator<[from: number, to: number]> {
-  for (let from = 0; from < count; from += INITIALISED_AT_ONCE) yield [from, Math.min(count, from + INITIALISED_AT_ONCE)];
-}
-
-function checkSeed(seed: number): void {
-  if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {
-    throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', `seed must be an integer from 0 to 2^32 - 1, it is ${seed}`);
-  }
-}
 
 /** Keys that may differ between a folder and the store: they change no number that the engine computes. */
 const harmlessKeys = new Set<keyof ModelConfig>(['eos_token_id', 'pad_token_id', 'bos_token_id', 'initializer_range']);

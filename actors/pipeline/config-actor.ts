@@ -17,6 +17,12 @@ export const actorSettings = section({
       '',
       'adamw keeps its moments in float32 (8 bytes a parameter), adamw_8bit in 8-bit codes with a scale a block of 256 (2 bytes)',
     ),
+    state_in_slots: key(
+      z.boolean(),
+      false,
+      '',
+      'keep the moments in the weight slots: a trainer that is lost takes the step under way again instead of going back to a checkpoint; 8 or 2 bytes a parameter in each of 3 slots',
+    ),
   }),
   router_replay: section({
     mode: key(

@@ -3,7 +3,7 @@
  * are others, each with a copy of the weights that follows version by version.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import type { SegmentAddress, StoreAddress, WeightStore } from '../../kernels/index.ts';
+import type { StoreAddress, WeightStore } from '../../kernels/index.ts';
 import {
   type ActorHandle,
   currentHost,
@@ -123,17 +123,20 @@ export class Hosts {
   }
 
   #startSources(): Sources {
-    const { segment, adapter } = this.#store;
-    const source = (address: SegmentAddress, name: string) =>
-      spawn(SegmentSource, {
+    // Of a slot the weights alone: nobody over there needs the moments.
+    const source = ({ segment, layout, dtype }: WeightStore, name: string) => {
+      const of = { bytes: layout.totalBytes, elementBytes: dtype === 'bfloat16' ? 2 : 4 } as const;
+      return spawn(SegmentSource, {
         name,
-        args: [address],
+        args: [segment.address, of],
         maxConcurrency: 1 << 10,
         labels: { [HOST_LABEL]: this.#home },
         ...restarts,
       });
-    const weights = source(segment.address, 'weights');
-    return adapter === undefined ? { weights } : { weights, base: source(adapter.base.segment.address, 'weights-base') };
+    };
+    const { adapter } = this.#store;
+    const weights = source(this.#store, 'weights');
+    return adapter === undefined ? { weights } : { weights, base: source(adapter.base, 'weights-base') };
   }
 
   get several(): boolean {

@@ -42,6 +42,7 @@ export function runMemory(config: TrainingConfig, model: ModelConfig, cores = av
     threads: placement.trainerThreads,
     dtype,
     moments: momentsOf(config),
+    momentsInSlots: config.actor.optim.state_in_slots,
     ...lora,
   });
   // Slots of one kind: the model's, or its adapters'.

@@ -14,7 +14,7 @@ import { ActorsError } from '../errors.ts';
 import type { ChosenChat } from '../rollout/index.ts';
 import { modelFolder } from '../trainer/index.ts';
 import type { TrainingConfig } from './config.ts';
-import { modelConfigOf } from './settings.ts';
+import { modelConfigOf, momentsOf } from './settings.ts';
 
 /** The shape of the model. `checkpoint`: the folder that the run resumes from. SINKFLEX_MODEL_MISMATCH where it cannot serve this run. */
 export function resolveModel(config: TrainingConfig, { chat, of }: ChosenChat, checkpoint?: string): ModelConfig {
@@ -56,11 +56,12 @@ export function adaptersOf(config: TrainingConfig, model: ModelConfig): LoraConf
 export function makeStore(config: TrainingConfig, model: ModelConfig, checkpoint?: string): WeightStore {
   const lora = adaptersOf(config, model);
   const { dtype } = config.model;
-  if (lora === undefined) return WeightStore.create(model, { dtype });
+  const moments = config.actor.optim.state_in_slots ? momentsOf(config) : undefined;
+  if (lora === undefined) return WeightStore.create(model, { dtype, moments });
   const base = WeightStore.create(model, { slots: 1, dtype });
   try {
     base.loadFolder(adapterBaseOf(checkpoint ? modelFolder(checkpoint) : config.model.path!) ?? config.model.path!);
-    return WeightStore.createAdapter(base, lora);
+    return WeightStore.createAdapter(base, lora, { moments });
   } catch (e) {
     base.close();
     throw e;

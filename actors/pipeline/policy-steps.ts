@@ -29,7 +29,7 @@ export interface PolicyStepsOptions {
   queue: Pick<TrajectoryQueue, 'trained'>;
   ledger: Ledger;
   tasks: Pick<TaskSource, 'learn' | 'metrics'>;
-  trainer: Pick<TrainerGroup, 'update'>;
+  trainer: Pick<TrainerGroup, 'update' | 'resume'>;
   reference: ActorHandle<typeof ReferenceActor> | undefined;
   schedule: Schedule;
   proxies: Proxies;
@@ -57,12 +57,14 @@ export interface StepReport {
   metrics: Metrics;
 }
 
-/** Dead references are restarted and asked again this often within one step. */
-const referenceRetries = 8;
+/** Dead references and trainers are restarted and asked again this often within one step. */
+const retries = 8;
 
 export class PolicySteps {
   readonly #o: PolicyStepsOptions;
   #idleSince = performance.now();
+  /** What the last update left, and what the next one begins from. */
+  #at: { lineage: number; version: number } | undefined;
 
   constructor(o: PolicyStepsOptions) {
     this.#o = o;
@@ -84,7 +86,7 @@ export class PolicySteps {
     return { batch, trajectories, packed, scores: this.#score(packed) };
   }
 
-  /** One update of the policy. A dead reference is asked again; a dead trainer is the caller's business. */
+  /** One update of the policy. A dead reference is asked again, and so is a dead trainer where the slots hold all its state; else that is the caller's business. */
   async update(p: Prepared): Promise<StepReport> {
     const { queue, ledger, tasks, trainer, schedule, proxies, maxTokens, rewardComponents } = this.#o;
     const began = performance.now();
@@ -96,6 +98,7 @@ export class PolicySteps {
         const result = await trainer.update(p.packed, { lr }, scores);
         scores?.release();
         queue.trained(p.batch, result.lineage);
+        this.#at = { lineage: result.lineage, version: result.version };
         tasks.learn(p.batch.results);
         const seconds = (performance.now() - began) / 1000;
         const tokens = p.packed.ids.length;
@@ -120,10 +123,24 @@ export class PolicySteps {
           },
         };
       } catch (e) {
-        if (attempt >= referenceRetries || !isReferenceLoss(e)) throw e;
-        scores = this.#score(p.packed);
+        if (attempt >= retries) throw e;
+        if (isReferenceLoss(e)) scores = this.#score(p.packed);
+        else if (!isTrainerLoss(e) || !(await this.#resumed())) throw e;
       }
     }
+  }
+
+  /** Whether the trainer's successor found all that the update needs in the slots of the store, so that it can be asked again. */
+  async #resumed(): Promise<boolean> {
+    if (this.#at === undefined) return false;
+    for (let attempt = 0; attempt < retries; attempt++) {
+      try {
+        return await this.#o.trainer.resume(this.#at);
+      } catch (e) {
+        if (!isTrainerLoss(e)) throw e;
+      }
+    }
+    return false;
   }
 
   #score(packed: PackedTrajectories): ObjectRef<Float32Array> | undefined {

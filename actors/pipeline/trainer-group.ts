@@ -59,6 +59,11 @@ export class TrainerGroup {
     return this.#all((t) => t.rewind(dir, lineage));
   }
 
+  /** Whether the successor of a lost trainer found the whole state of this version in the slots. Of several, each has moments of its own. */
+  async resume(at: { lineage: number; version: number }): Promise<boolean> {
+    return this.members.length === 1 && (await this.#first.resume(at));
+  }
+
   async begin(): Promise<void> {
     await this.#meet();
     await this.#all((t) => t.begin());

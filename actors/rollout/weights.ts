@@ -25,7 +25,8 @@ export async function openWeights(store: StoreAddress | ReplicatedStore): Promis
   const here = currentHost();
   if (store.host === here) return WeightStore.open(store.original);
   const names = copyNames(here);
-  const { original } = store;
+  // A copy has the weights alone.
+  const { moments: _, ...original } = store.original;
   const { adapter } = original;
   const segment = await copiedTo(names.weights);
   if (adapter === undefined) return WeightStore.open({ ...original, segment });

@@ -30,8 +30,7 @@ import { type Metrics, mismatchMetrics, objectiveMetrics, spread, stalenessMetri
 
 export class Trainer {
   readonly #store: WeightStore;
-  readonly #threads: number;
-  #engine: Engine;
+  readonly #engine: Engine;
   readonly #recipe: Recipe;
   readonly #objective: ObjectiveOptions;
   readonly #shard: Shard | undefined;
@@ -47,8 +46,10 @@ export class Trainer {
     this.#shard = o.shard;
     this.#store = WeightStore.open(o.store);
     refuseRouterLoss(o.recipe.routerAuxLossCoefficient ?? 0, this.#store.config, 'actor.router_aux_loss_coef');
-    this.#threads = o.threads;
-    this.#engine = this.#newEngine();
+    // The trainer generates nothing: the smallest cache.
+    const { moments = 'float32', seed = 0 } = o.recipe.optimizer;
+    const optimizer = { moments, seed, ...(o.shard ? { shard: o.shard } : {}) };
+    this.#engine = new Engine({ store: this.#store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64, optimizer });
     const current = this.#store.current();
     this.#lineage = current?.lineage ?? 0;
     this.#version = current?.version ?? 0;
@@ -233,8 +234,11 @@ export class Trainer {
   /** Goes back to a checkpoint: its weights are published as `lineage`, and what other lineages had under way is void. */
   async rewind(dir: string, lineage: number): Promise<CheckpointState> {
     const state = readCheckpoint(dir);
-    if (this.#publishes) await this.#store.loadFolderAsync(modelFolder(dir), { as: { lineage, version: state.version } });
-    await this.#engine.loadOptimizer(join(dir, 'optimizer.safetensors'));
+    const optimizer = join(dir, 'optimizer.safetensors');
+    const inSlots = this.#store.moments !== undefined;
+    const as = { lineage, version: state.version };
+    if (this.#publishes) await this.#store.loadFolderAsync(modelFolder(dir), { as, ...(inSlots ? { optimizer } : {}) });
+    if (!inSlots) await this.#engine.loadOptimizer(optimizer);
     this.#engine.zeroGradients();
     this.#lineage = lineage;
     this.#version = state.version;
@@ -242,9 +246,24 @@ export class Trainer {
     return state;
   }
 
+  /**
+   * Goes on where the trainer before was lost, with what its last step left in the slots of the store. False where they hold no moments, or where
+   * another version than this one is the newest: then part of an update is done, and only a checkpoint is whole.
+   */
+  resume(at: { lineage: number; version: number }): boolean {
+    const current = this.#store.current();
+    if (this.#store.moments === undefined || current?.lineage !== at.lineage || current.version !== at.version) return false;
+    this.#engine.zeroGradients();
+    this.#lineage = at.lineage;
+    this.#version = at.version;
+    this.#fenced = false;
+    return true;
+  }
+
   /** Takes the store's weights as a fresh start: no moments, its lineage and version. */
-  async begin(): Promise<void> {
-    await this.#freshEngine();
+  begin(): void {
+    this.#engine.forgetMoments();
+    this.#engine.zeroGradients();
     this.#fenced = false;
     const current = this.#store.current();
     this.#lineage = current?.lineage ?? 0;
@@ -252,9 +271,9 @@ export class Trainer {
   }
 
   /** Forgets the moments: the next optimiser step is a first one (between the warm start and GRPO). */
-  async resetOptimizer(): Promise<void> {
+  resetOptimizer(): void {
     this.#checkFence();
-    await this.#freshEngine();
+    this.#engine.forgetMoments();
   }
 
   status(): { lineage: number; version: number } {
@@ -273,11 +292,6 @@ export class Trainer {
         'this trainer is a new incarnation without weights and moments of the run: begin or rewind comes first.',
       );
     }
-  }
-
-  async #freshEngine(): Promise<void> {
-    await this.#engine.dispose();
-    this.#engine = this.#newEngine();
   }
 
   /** One of several trainers writes the weights. */
@@ -299,15 +313,6 @@ export class Trainer {
       this.#peers?.leave();
       throw e;
     }
-  }
-
-  #newEngine(): Engine {
-    // The trainer generates nothing: the smallest cache.
-    const { moments = 'float32', seed = 0 } = this.#recipe.optimizer;
-    return new Engine({
-      ...{ store: this.#store, threads: this.#threads, maxSequences: 1, maxSequenceTokens: 64 },
-      optimizer: { moments, seed, ...(this.#shard ? { shard: this.#shard } : {}) },
-    });
   }
 
   /** log pi of the weights as they are now, for every produced token. */

@@ -29,6 +29,7 @@ Napi::Function EngineWrap::Define(Napi::Env env) {
                          InstanceMethod<&EngineWrap::Forward>("forward"),
                          InstanceMethod<&EngineWrap::Backward>("backward"),
                          InstanceMethod<&EngineWrap::ZeroGradients>("zeroGradients"),
+                         InstanceMethod<&EngineWrap::ForgetMoments>("forgetMoments"),
                          InstanceMethod<&EngineWrap::Gradients>("gradients"),
                          InstanceMethod<&EngineWrap::OptimizerStep>("optimizerStep"),
                          InstanceMethod<&EngineWrap::SaveMoments>("saveMoments"),

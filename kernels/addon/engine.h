@@ -44,6 +44,7 @@ class EngineWrap : public Napi::ObjectWrap<EngineWrap> {
   Napi::Value Forward(const Napi::CallbackInfo& info);
   Napi::Value Backward(const Napi::CallbackInfo& info);
   void ZeroGradients(const Napi::CallbackInfo& info);
+  void ForgetMoments(const Napi::CallbackInfo& info);
   Napi::Value Gradients(const Napi::CallbackInfo& info);
   Napi::Value OptimizerStep(const Napi::CallbackInfo& info);
   Napi::Value SaveMoments(const Napi::CallbackInfo& info);

@@ -81,10 +81,11 @@ std::vector<TensorSpec> read_tensors(const Napi::Value& value) {
   return tensors;
 }
 
-// {bytes, seed, m, v, mScale, vScale: Float64Array with -1 where there is none}
+// {bytes, slot, seed, m, v, mScale, vScale: Float64Array with -1 where there is none}
 Moments read_moment_layout(const Napi::Object& o, size_t tensors) {
   Moments moments;
   moments.bytes = integer_of(o.Get("bytes"), "moments.bytes", 0, int64_t{1} << 52);
+  moments.slot = integer_of(o.Get("slot"), "moments.slot", -1, int64_t{1} << 52);
   moments.seed = static_cast<uint32_t>(integer_of(o.Get("seed"), "moments.seed", 0, UINT32_MAX));
   const auto m = doubles_of(o.Get("m"), "moments.m"), v = doubles_of(o.Get("v"), "moments.v"),
              m_scale = doubles_of(o.Get("mScale"), "moments.mScale"),

@@ -12,7 +12,7 @@ namespace sinkflex {
 
 Config read_config(const Napi::Object& config);
 std::vector<TensorSpec> read_tensors(const Napi::Value& tensors);
-// {bytes, seed, m, v, mScale, vScale: Float64Array with -1 where there is none}
+// {bytes, slot, seed, m, v, mScale, vScale: Float64Array with -1 where there is none}
 Moments read_moment_layout(const Napi::Object& moments, size_t tensors);
 
 }  // namespace sinkflex

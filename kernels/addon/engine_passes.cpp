@@ -150,6 +150,14 @@ void EngineWrap::ZeroGradients(const Napi::CallbackInfo& info) {
   });
 }
 
+void EngineWrap::ForgetMoments(const Napi::CallbackInfo& info) {
+  guard(info.Env(), [&] {
+    RequireAlive();
+    Trainer* trainer = &NeedTrainer();
+    NeedTasks().post(0, [=] { trainer->forget_moments(); });
+  });
+}
+
 // The whole gradient section as one Float32Array, a view at the offsets of the layout. The memory lives as long as the
 // view or the engine.
 Napi::Value EngineWrap::Gradients(const Napi::CallbackInfo& info) {

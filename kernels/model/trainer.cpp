@@ -33,6 +33,12 @@ Trainer::Trainer(const sfx_backend* backend, const Config& config, std::shared_p
       pass_(backend, stream_, config, threads),
       weights_(backend, parameters_),
       moments_(std::move(moments)) {
+  if (in_slots() && backend_->device_memory)
+    throw Error("SINKFLEX_BAD_ARGUMENT",
+                "a store whose slots hold the moments is trained on the CPU: create it without `moments` for a device");
+  if (in_slots() && moments_.slot + moments_.bytes + static_cast<int64_t>(sizeof step_) >
+                        static_cast<int64_t>(segment_->slot_bytes()))
+    throw Error("SINKFLEX_INTERNAL", "the moments do not fit into the slots of this store");
   if (!moments_.tensors.empty()) return;
   for (const TensorSpec& t : parameters_->tensors())
     moments_.tensors.push_back({t.gradient, parameters_->gradient_bytes() + t.gradient});
@@ -134,14 +140,14 @@ void Trainer::take_gradients() {
 }
 
 void Trainer::ensure_moments() {
-  if (moment_block_.data()) return;
+  if (moment_block_.data() || in_slots()) return;
   moment_block_ = Block(backend_, moments_.bytes);
   check(backend_, backend_->fill_zero(stream_, moment_block_.data(), moment_block_.bytes()), "fill_zero");
   check(backend_, backend_->synchronize(stream_), "synchronize");
 }
 
-// The norm before clipping, and AdamW's options for this step.
-double Trainer::prepare_step(const StepOptions& o, sfx_adamw_options* options) {
+// Before clipping.
+double Trainer::gradient_norm(const StepOptions& o) {
   if (!reader_) reader_.emplace(segment_);
   ensure_gradients();
   ensure_moments();
@@ -163,17 +169,6 @@ double Trainer::prepare_step(const StepOptions& o, sfx_adamw_options* options) {
   if (!std::isfinite(norm))
     throw Error("SINKFLEX_ENGINE_NOT_FINITE", "the gradient norm is not finite: the step for version " +
                                                   std::to_string(o.version) + " was not taken");
-
-  sfx_adamw_options a{};
-  a.lr = static_cast<float>(o.lr);
-  a.beta1 = static_cast<float>(o.beta1);
-  a.beta2 = static_cast<float>(o.beta2);
-  a.eps = static_cast<float>(o.eps);
-  a.grad_scale =
-      o.max_grad_norm > 0 && norm > o.max_grad_norm ? static_cast<float>(o.max_grad_norm / (norm + 1e-6)) : 1.0f;
-  a.bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step_ + 1)));
-  a.bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step_ + 1)));
-  *options = a;
   return norm;
 }
 
@@ -184,6 +179,7 @@ const uint8_t* Trainer::pin_before(const StepOptions& o) {
   const uint8_t* slot = reader_->pin(&from);
   if (std::pair(o.lineage, o.version) > std::pair(from.lineage, from.version)) {
     weights_.take(stream_, slot, from);
+    if (in_slots()) step_ = steps_in(slot, from);
     return slot;
   }
   reader_->release();
@@ -193,12 +189,21 @@ const uint8_t* Trainer::pin_before(const StepOptions& o) {
 }
 
 // `from`, `to`: where the first tensor of the layout would be.
-void Trainer::update_kept(const StepOptions& o, sfx_adamw_options options, const uint8_t* from, uint8_t* to) {
+void Trainer::update_kept(const StepOptions& o, double norm, uint8_t* moments, const uint8_t* from, uint8_t* to) {
+  sfx_adamw_options a{};
+  a.lr = static_cast<float>(o.lr);
+  a.beta1 = static_cast<float>(o.beta1);
+  a.beta2 = static_cast<float>(o.beta2);
+  a.eps = static_cast<float>(o.eps);
+  a.grad_scale =
+      o.max_grad_norm > 0 && norm > o.max_grad_norm ? static_cast<float>(o.max_grad_norm / (norm + 1e-6)) : 1.0f;
+  a.bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step_ + 1)));
+  a.bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step_ + 1)));
   for (size_t i = 0; i < moments_.tensors.size(); ++i) {
     if (!moments_.tensors[i].kept()) continue;
     const TensorSpec& t = parameters_->tensors()[i];
-    options.weight_decay = t.decay ? static_cast<float>(o.weight_decay) : 0.0f;
-    update(t, moments_.tensors[i], options, from + t.offset, to + t.offset);
+    a.weight_decay = t.decay ? static_cast<float>(o.weight_decay) : 0.0f;
+    update(t, moments_.tensors[i], a, moments, from + t.offset, to + t.offset);
   }
   check(backend_, backend_->synchronize(stream_), "synchronize");
   ++step_;
@@ -208,8 +213,7 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
   Stopwatch watch(&counters.optimizer_ns);
   for (const MomentSpec& at : moments_.tensors)
     if (!at.kept()) throw Error("SINKFLEX_BAD_ARGUMENT", "an engine with a shard of the moments steps by shardStep");
-  sfx_adamw_options a;
-  const double norm = prepare_step(o, &a);
+  const double norm = gradient_norm(o);
   const int64_t start = parameters_->data_start();
   const uint8_t* old_slot = pin_before(o);
   WaitOptions wait;
@@ -217,7 +221,9 @@ double Trainer::step(const StepOptions& o, const std::atomic<bool>* stop) {
   VersionedSegment::Writing writing = segment_->begin_write(wait);
   uint8_t* new_slot = writing.data();
   std::memcpy(new_slot, old_slot, static_cast<size_t>(start));  // the safetensors header
-  update_kept(o, a, weights_.data(), weights_.updated(new_slot));
+  uint8_t* const moments = in_slots() ? moments_in(new_slot, old_slot) : static_cast<uint8_t*>(moment_block_.data());
+  update_kept(o, norm, moments, weights_.data(), weights_.updated(new_slot));
+  if (in_slots()) std::memcpy(moments + moments_.bytes, &step_, sizeof step_);
   weights_.settle(stream_, new_slot);
   writing.publish(o.lineage, o.version);
   reader_->release();
@@ -240,15 +246,15 @@ double Trainer::step_shard(const StepOptions& o, uint8_t* out, int64_t bytes) {
   if (bytes != end - first)
     throw Error("SINKFLEX_BAD_ARGUMENT",
                 "the shard has " + std::to_string(end - first) + " bytes, out has " + std::to_string(bytes));
-  sfx_adamw_options a;
-  const double norm = prepare_step(o, &a);
+  const double norm = gradient_norm(o);
   pin_before(o);
+  uint8_t* const moments = static_cast<uint8_t*>(moment_block_.data());
   if (backend_->device_memory) {
     const Block shard(backend_, bytes);
-    update_kept(o, a, weights_.data(), static_cast<uint8_t*>(shard.data()) - first);
+    update_kept(o, norm, moments, weights_.data(), static_cast<uint8_t*>(shard.data()) - first);
     download(backend_, stream_, out, shard.data(), bytes);
   } else {
-    update_kept(o, a, weights_.data(), out - first);
+    update_kept(o, norm, moments, weights_.data(), out - first);
   }
   reader_->release();
   zero_gradients();
@@ -257,14 +263,13 @@ double Trainer::step_shard(const StepOptions& o, uint8_t* out, int64_t bytes) {
   return norm;
 }
 
-void Trainer::update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_options& options, const uint8_t* from,
-                     uint8_t* to) {
-  uint8_t* const block = static_cast<uint8_t*>(moment_block_.data());
+void Trainer::update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_options& options, uint8_t* moments,
+                     const uint8_t* from, uint8_t* to) {
   const float* g = reinterpret_cast<const float*>(static_cast<const uint8_t*>(gradient_block_->data()) + t.gradient);
   if (!t.bf16 && !at.quantized()) {
     check(backend_,
-          backend_->adamw(stream_, reinterpret_cast<const float*>(from), g, reinterpret_cast<float*>(block + at.m),
-                          reinterpret_cast<float*>(block + at.v), t.count(), &options, reinterpret_cast<float*>(to)),
+          backend_->adamw(stream_, reinterpret_cast<const float*>(from), g, reinterpret_cast<float*>(moments + at.m),
+                          reinterpret_cast<float*>(moments + at.v), t.count(), &options, reinterpret_cast<float*>(to)),
           "adamw");
     return;
   }
@@ -273,15 +278,49 @@ void Trainer::update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_
   s.key[0] = moments_.seed, s.key[1] = static_cast<uint32_t>(step_);
   s.first = t.gradient / static_cast<int64_t>(sizeof(float));
   s.quantized = at.quantized();
-  s.m = block + at.m, s.v = block + at.v;
+  s.m = moments + at.m, s.v = moments + at.v;
   if (at.quantized()) {
-    s.m_scale = reinterpret_cast<float*>(block + at.m_scale);
-    s.v_scale = reinterpret_cast<float*>(block + at.v_scale);
+    s.m_scale = reinterpret_cast<float*>(moments + at.m_scale);
+    s.v_scale = reinterpret_cast<float*>(moments + at.v_scale);
   }
   check(backend_, backend_->adamw_stored(stream_, from, g, t.count(), &options, &s, to), "adamw_stored");
 }
 
+// Steps that the moments in the slot of a version have taken; 0: they are not to be gone on from.
+int64_t Trainer::steps_in(const uint8_t* slot, Version version) const {
+  int64_t steps = 0;
+  if (forgotten_ != version) std::memcpy(&steps, slot + moments_.slot + moments_.bytes, sizeof steps);
+  return steps;
+}
+
+// The moments of the next version, as they are before its step.
+uint8_t* Trainer::moments_in(uint8_t* new_slot, const uint8_t* old_slot) {
+  uint8_t* const moments = new_slot + moments_.slot;
+  if (step_ == 0)
+    check(backend_, backend_->fill_zero(stream_, moments, moments_.bytes), "fill_zero");
+  else
+    check(backend_, backend_->copy(stream_, moments, old_slot + moments_.slot, moments_.bytes), "copy");
+  return moments;
+}
+
+void Trainer::forget_moments() {
+  forgotten_ = segment_->current();
+  step_ = 0;
+  if (!moment_block_.data()) return;
+  check(backend_, backend_->fill_zero(stream_, moment_block_.data(), moment_block_.bytes()), "fill_zero");
+  check(backend_, backend_->synchronize(stream_), "synchronize");
+}
+
 void Trainer::save_moments(const std::string& path, const std::string& header) {
+  if (in_slots()) {
+    VersionedSegment::Reader reader(segment_);
+    Version version;
+    const uint8_t* const slot = reader.pin(&version);
+    const int64_t steps = steps_in(slot, version);
+    const std::vector<uint8_t> zeros(static_cast<size_t>(steps == 0 ? moments_.bytes : 0));
+    write_moments(path, header, steps == 0 ? zeros.data() : slot + moments_.slot, moments_.bytes, steps);
+    return;
+  }
   ensure_moments();
   HostCopy moments(backend_, stream_, moment_block_);
   moments.fetch();

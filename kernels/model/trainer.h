@@ -30,6 +30,9 @@ struct MomentSpec {
 struct Moments {
   std::vector<MomentSpec> tensors;  // one a tensor of the parameters
   int64_t bytes = 0;
+  // Where each slot keeps them behind its image, and after them the count of steps (int64); -1: they are the trainer's
+  // own memory.
+  int64_t slot = -1;
   uint32_t seed = 0;  // of the stochastic rounding of bf16 parameters
 };
 // A piece of a file that goes into the block of moments.
@@ -67,6 +70,8 @@ class Trainer {
   // memory. Whoever holds them may read and change them between passes; they outlive the trainer.
   std::shared_ptr<Block> gradients();
 
+  // The next step is a first one.
+  void forget_moments();
   // Moments: see moments_file.h. A load that fails changes nothing.
   void save_moments(const std::string& path, const std::string& header);
   void load_moments(const std::string& path, const std::vector<MomentPiece>& pieces, int64_t step);
@@ -74,11 +79,14 @@ class Trainer {
   TrainingCounters counters;
 
  private:
-  double prepare_step(const StepOptions& o, sfx_adamw_options* options);
+  double gradient_norm(const StepOptions& o);
   const uint8_t* pin_before(const StepOptions& o);
-  void update_kept(const StepOptions& o, sfx_adamw_options options, const uint8_t* from, uint8_t* to);
-  void update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_options& options, const uint8_t* from,
-              uint8_t* to);
+  void update_kept(const StepOptions& o, double norm, uint8_t* moments, const uint8_t* from, uint8_t* to);
+  void update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_options& options, uint8_t* moments,
+              const uint8_t* from, uint8_t* to);
+  bool in_slots() const { return moments_.slot >= 0; }
+  int64_t steps_in(const uint8_t* slot, Version version) const;
+  uint8_t* moments_in(uint8_t* new_slot, const uint8_t* old_slot);
   void count_memory();
   void ensure_gradients();
   void fold_tied_head();
@@ -100,6 +108,7 @@ class Trainer {
   Block head_block_, moment_block_;
   Gradients gradients_;
   int64_t step_ = 0;
+  std::optional<Version> forgotten_;  // the moments in the slot of this version are not to be gone on from
 };
 
 }  // namespace sinkflex

@@ -26,18 +26,23 @@ class Kept {
 export class SegmentSourceActor {
   readonly #segment: VersionedSegment;
   readonly #elementBytes: 2 | 4;
+  readonly #bytes: number;
   /** The newest version that was given whole, kept so that changes against it can be told: one slot, and another while replicas differ. */
   #last: Kept | undefined;
 
-  /** `elementBytes`: of what the slots hold, 4 (float32, the default) or 2 (bf16): that is what changes are told of. */
-  constructor(address: SegmentAddress, options: { elementBytes?: 2 | 4 } = {}) {
+  /**
+   * `elementBytes`: of what the slots hold, 4 (float32, the default) or 2 (bf16): that is what changes are told of. `bytes`: of each slot, the
+   * first so many are sent; default all.
+   */
+  constructor(address: SegmentAddress, options: { elementBytes?: 2 | 4; bytes?: number } = {}) {
     this.#elementBytes = options.elementBytes ?? 4;
     this.#segment = VersionedSegment.open(address);
+    this.#bytes = options.bytes ?? this.#segment.slotBytes;
   }
 
   /** What a replica must have. */
   about(): { slotBytes: number } {
-    return { slotBytes: this.#segment.slotBytes };
+    return { slotBytes: this.#bytes };
   }
 
   /**
@@ -60,10 +65,10 @@ export class SegmentSourceActor {
       yield {
         lineage,
         version,
-        slotBytes: this.#segment.slotBytes,
+        slotBytes: this.#bytes,
         ...(base === undefined ? {} : { base: { lineage: base.pin.version.lineage, version: base.pin.version.version } }),
       };
-      yield* regionsOf(next.pin, base?.pin, this.#elementBytes);
+      yield* regionsOf(next.pin, base?.pin, this.#elementBytes, this.#bytes);
       if (isNewer(next.pin.version, this.#last?.pin.version)) {
         this.#last?.release();
         this.#last = next.use();

@@ -25,13 +25,13 @@ export const sameVersion = (a: VersionName | undefined, b: VersionName | undefin
 export const isNewer = (a: VersionName, b: VersionName | undefined): boolean =>
   b === undefined || a.lineage > b.lineage || (a.lineage === b.lineage && a.version > b.version);
 
-const regionAt = (slot: Slot, at: number): Uint8Array => slot.view(at, Math.min(REGION_BYTES, slot.bytes - at));
+const regionAt = (slot: Slot, at: number, bytes = slot.bytes): Uint8Array => slot.view(at, Math.min(REGION_BYTES, bytes - at));
 
-/** The next one is encoded while the last one is taken. */
-export async function* regionsOf(next: Slot, base: Slot | undefined, elementBytes: 2 | 4): AsyncGenerator<Uint8Array> {
+/** Of the first `bytes` of a slot. The next one is encoded while the last one is taken. */
+export async function* regionsOf(next: Slot, base: Slot | undefined, elementBytes: 2 | 4, bytes = next.bytes): AsyncGenerator<Uint8Array> {
   const encoded = (at: number): Promise<Uint8Array> | undefined => {
-    if (at >= next.bytes) return undefined;
-    const region = encodeDelta(base && regionAt(base, at), regionAt(next, at), { elementBytes, threads });
+    if (at >= bytes) return undefined;
+    const region = encodeDelta(base && regionAt(base, at, bytes), regionAt(next, at, bytes), { elementBytes, threads });
     region.catch(() => {}); // it is awaited below, unless nobody wants it any more
     return region;
   };

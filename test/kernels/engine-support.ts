@@ -156,3 +156,11 @@ export function packed(lengths: number[], vocab = 67): PackedBatch {
   const ids = Int32Array.from({ length: cuSeqlens.at(-1)! }, (_, i) => Math.floor(((noise(i, 3) + 1) / 2) * vocab));
   return { ids, cuSeqlens };
 }
+
+/** One optimiser step over a few tokens that depend on the version, which it publishes. */
+export async function learnStep(engine: Engine, version: number): Promise<void> {
+  const batch = packed([17 + (version % 3), 8], engine.store.config.vocab_size);
+  await engine.forward(batch, { keep: true });
+  await engine.backward({ dLogprobs: new Float32Array(batch.ids.length).fill(-0.1) });
+  await engine.optimizerStep({ lr: 1e-2, weightDecay: 0.01, lineage: 0, version });
+}

@@ -1,18 +1,24 @@
 // The optimiser: AdamW's steps and what they are stored in, gradients that are changed before one, and continuing from files.
+import { spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { Engine, readModelConfig, WeightStore } from '../../kernels/index.ts';
 import {
   createStore,
   denseModels,
   generateOnce,
+  learnStep,
   maxDifference,
   packed,
   relativeError,
   temporaryFolder,
   tinyConfig,
 } from './engine-support.ts';
+
+const trainerScript = fileURLToPath(new URL('./fixtures/slot-trainer.ts', import.meta.url)).replace(/\.ts$/, '.js');
 
 t.test('steps: the loss falls, the norm is clipped, decay spares norms and biases, versions are flips', async (t) => {
   const store = createStore({ initializer_range: 0.02 }, 7);
@@ -266,6 +272,60 @@ t.test('gradients are changed in place before a step: trainers that share theirs
     await waiting;
   }
 });
+
+for (const o of [{ moments: 'float32' }, { moments: '8bit', dtype: 'bfloat16' }] as const)
+  t.test(`${o.moments} moments in the slots: a flip commits the whole state`, async (t) => {
+    const config = tinyConfig({ hidden_size: 64, intermediate_size: 64 });
+    const made = (options: Parameters<typeof WeightStore.create>[1]): WeightStore => {
+      const store = WeightStore.create(config, options);
+      store.initialise(4);
+      t.teardown(() => store.close());
+      return store;
+    };
+    /** Of the weights, after an engine has taken the steps up to `version`, and goes away without a word. */
+    const weightsAt = async (store: WeightStore, version: number, optimizer: { moments?: 'float32' | '8bit' } = {}): Promise<Buffer> => {
+      const engine = new Engine({ store, optimizer });
+      for (let v = store.current()!.version + 1; v <= version; v++) await learnStep(engine, v);
+      await engine.dispose();
+      const pin = store.pin();
+      const weights = Buffer.from(pin.data.slice(0, store.layout.totalBytes));
+      pin.release();
+      return weights;
+    };
+    const expected = async (version: number): Promise<Buffer> =>
+      weightsAt(made(o.moments === '8bit' ? { dtype: o.dtype } : {}), version, { moments: o.moments });
+    const store = made(o);
+
+    const child = spawn(process.execPath, [trainerScript, JSON.stringify(store.address)], { stdio: ['ignore', 'pipe', 'inherit'] });
+    for await (const line of createInterface({ input: child.stdout })) if (Number(line) >= 3) child.kill('SIGKILL');
+    const { version } = store.current()!;
+    t.ok(version >= 3, `killed at ${version}`);
+    t.equal(Buffer.compare(await weightsAt(store, version + 2), await expected(version + 2)), 0, 'as if nothing had happened');
+
+    const folder = temporaryFolder(t);
+    const path = join(folder, 'optimizer.safetensors');
+    const engine = new Engine({ store });
+    t.teardown(() => engine.dispose());
+    t.equal(engine.stats().optimizerBytes, 0);
+    await engine.saveOptimizer(path);
+    store.saveFolder(folder);
+    const again = made(o);
+    again.loadFolder(folder, { lineage: 0, version: version + 2 }, { optimizer: path });
+    t.equal(Buffer.compare(await weightsAt(again, version + 4), await expected(version + 4)), 0, 'from files, too');
+    again.loadFolder(folder, { lineage: 1, version: 0 });
+    t.not(
+      again
+        .pin()
+        .data.subarray(again.layout.totalBytes)
+        .some((x) => x !== 0),
+      'without a file moments begin anew',
+    );
+
+    await t.rejects(engine.loadOptimizer(path), { code: 'SINKFLEX_BAD_ARGUMENT', message: /loadFolder/ });
+    t.throws(() => made({}).loadFolder(folder, undefined, { optimizer: path }), { code: 'SINKFLEX_BAD_ARGUMENT' });
+    const other = o.moments === '8bit' ? 'float32' : '8bit';
+    t.throws(() => new Engine({ store, optimizer: { moments: other } }), { code: 'SINKFLEX_BAD_ARGUMENT' });
+  });
 
 interface Held {
   store: WeightStore;

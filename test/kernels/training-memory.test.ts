@@ -81,6 +81,10 @@ const cases: Record<string, MemoryCase> = {
     config: tinyConfig({ ...dense, vocab_size: 12_000, num_hidden_layers: 8, num_local_experts: 0 }),
     shape: { lengths: [1000], checkpointing: true, dtype: 'bfloat16', moments: '8bit' },
   },
+  'moments in the slots': {
+    config: tinyConfig({ ...dense, vocab_size: 8000, num_hidden_layers: 3, num_local_experts: 0 }),
+    shape: { lengths: [1000], moments: 'float32', momentsInSlots: true },
+  },
   'experts, checkpointed': {
     config: tinyConfig({ ...experts, vocab_size: 6000, num_hidden_layers: 4, num_local_experts: 8, num_experts_per_tok: 2 }),
     shape: { lengths: [1600], checkpointing: true },

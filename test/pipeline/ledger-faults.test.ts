@@ -25,6 +25,17 @@ t.test('synchronous runs with killed actors end as the one left alone', async (t
     t.ok(balanced(l) && l.trained === 40 && l.aborted.rollback! >= 16, JSON.stringify(l));
   });
 
+  t.test('with its moments in the slots a killed trainer loses no step', async (t) => {
+    // Not while a checkpoint is written, which goes with its trainer: the first one is there long before.
+    const k = killing('slots', { 3: ['trainer'], 4: ['trainer'] });
+    const r = await start('slots', { mode: 'sync', 'actor.optim.state_in_slots': true, 'trainer.save_freq': 0 }, k);
+    t.match(r, { steps: 5, trajectories: 40, restarts: 2 });
+    t.notMatch(k.notes.join('\n'), /goes back/);
+    t.strictSame(learnt(await essence('slots')), learnt(sync));
+    const l = ledger('slots');
+    t.ok(balanced(l) && l.trained === 40 && !l.aborted.rollback, JSON.stringify(l));
+  });
+
   t.test('a trainer killed in the warm start begins it again, and its first attempt is not on record', async (t) => {
     const k = killing('warm', { 4: ['trainer'] }, 'warm start');
     t.match(await start('warm', { mode: 'sync' }, k), { steps: 5, restarts: 1 });

@@ -1,7 +1,7 @@
 // A tiny model, a recipe, and a batch that the engine itself sampled: shared by the tests of the trainer.
 import type { Recipe } from '../../actors/trainer/index.ts';
 import { type PackedTrajectories, pack, type Trajectory } from '../../actors/trajectory/index.ts';
-import { Engine, parseModelConfig, WeightStore } from '../../kernels/index.ts';
+import { Engine, parseModelConfig, type StoreOptions, WeightStore } from '../../kernels/index.ts';
 
 export const model = parseModelConfig({
   model_type: 'gpt_oss',
@@ -39,8 +39,8 @@ export const recipe: Recipe = {
   temperature: 0.7,
 };
 
-export function newStore(t: { teardown: (f: () => void) => unknown }): WeightStore {
-  const store = WeightStore.create(model);
+export function newStore(t: { teardown: (f: () => void) => unknown }, o: StoreOptions = {}): WeightStore {
+  const store = WeightStore.create(model, o);
   store.initialise(5);
   t.teardown(() => store.close());
   return store;
