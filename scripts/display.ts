@@ -15,6 +15,8 @@ export interface DisplayOptions {
   now?: () => number;
   /** Least time between two lines of one phase in a log. */
   lineIntervalMs?: number;
+  /** Warnings only. */
+  quiet?: boolean;
 }
 
 interface Running {
@@ -40,6 +42,7 @@ export class Display {
   readonly #output: Output;
   readonly #now: () => number;
   readonly #interval: number;
+  readonly #quiet: boolean;
   readonly #startedMs: number;
   readonly #running = new Map<Phase, Running>();
   /** The bar of the innermost phase; drawn on terminals only. */
@@ -49,10 +52,12 @@ export class Display {
     this.#output = o.output ?? process.stderr;
     this.#now = o.now ?? Date.now;
     this.#interval = o.lineIntervalMs ?? 5000;
+    this.#quiet = o.quiet ?? false;
     this.#startedMs = this.#now();
   }
 
   readonly listen = (event: ProgressEvent): void => {
+    if (this.#quiet && !(event.kind === 'note' && event.level === 'warning')) return;
     switch (event.kind) {
       case 'begin':
         this.#begin(event.phase, event.total, event.label, event.budgetSeconds);

@@ -9,6 +9,7 @@ import {
   isHubName,
   memoryRows,
   predictMemory,
+  settingsSchema,
   sizeText,
   type TrainingConfig,
   train,
@@ -39,6 +40,7 @@ export interface LaunchOptions {
   faults?: string;
   dryRun?: boolean;
   json?: boolean;
+  schema?: boolean;
 }
 
 export function launchCommand(): Command {
@@ -50,7 +52,7 @@ export function launchCommand(): Command {
     .argument('[preset and key=value ...]', 'a preset, and any number of settings such as rollout.n=16')
     .option(
       '-c, --config <file>',
-      'YAML file of settings, over the preset; may be repeated, later files win',
+      'YAML or TOML file of settings, over the preset; may be repeated, later files win',
       (file: string, all: string[] = []) => [...all, file],
     )
     .addOption(new Option('--mode <mode>', 'sync: reproducible bit for bit; async: rollout and update overlap').choices(['sync', 'async']))
@@ -68,8 +70,13 @@ export function launchCommand(): Command {
       'show the resolved settings, where every actor would go and the memory that it takes; start nothing, write nothing',
     )
     .option('--json', 'print the result as one JSON line on standard output instead of the table')
+    .option('--schema', 'print the JSON schema of a file of settings, for editors')
     .addHelpText('after', helpAfter)
     .action(async (words: string[] | undefined, options: LaunchOptions) => {
+      if (options.schema) {
+        process.stdout.write(`${JSON.stringify(settingsSchema(), null, 2)}\n`);
+        return;
+      }
       await launch(wordList(words), options);
     });
 }
@@ -83,7 +90,7 @@ export async function launch(words: readonly string[], o: LaunchOptions): Promis
   }
   const faults = o.faults === undefined ? {} : { faults: await readFaultPlan(o.faults) };
   const stop = stopSignal();
-  const display = new Display();
+  const display = new Display({ quiet: !config.trainer.logger.includes('console') });
   let cluster: RunningCluster | undefined;
   try {
     const name = config.model.path === null ? '' : relative(process.cwd(), config.model.path);

@@ -48,7 +48,7 @@ export function presetLayer(name: string): ConfigLayer {
 
 export interface Composition {
   preset?: string;
-  /** YAML files, left to right. */
+  /** YAML or TOML files, left to right. */
   files?: readonly string[];
   /** `key=value` words. */
   words?: readonly string[];

@@ -51,7 +51,7 @@ export function studyCommand(): Command {
     .argument('[preset and key=value ...]', 'as for launch')
     .option('--seeds <n>', 'how many seeds', '5')
     .option('--first-seed <n>', 'the first of them', '1')
-    .option('-c, --config <file>', 'YAML file of settings; may be repeated', (file: string, all: string[] = []) => [...all, file])
+    .option('-c, --config <file>', 'YAML or TOML file of settings; may be repeated', (file: string, all: string[] = []) => [...all, file])
     .option('-o, --output <folder>', 'folder of the study; otherwise runs/<utc>-study-<preset>')
     .option(
       '--full',

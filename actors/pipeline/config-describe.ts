@@ -28,8 +28,11 @@ export function settings(): readonly Setting[] {
   return cached;
 }
 
-/** Same list; the name under which other floors ask for it. */
-export const describeConfig = settings;
+/** The JSON schema of a settings file, for editors and for programs that write one. */
+export const settingsSchema = (): object => ({
+  title: 'Settings of SinkFlex',
+  ...z.toJSONSchema(TrainingConfig, { unrepresentable: 'any', io: 'input' }),
+});
 
 function* walk(schema: z.ZodObject, prefix: string, defaults: unknown): Generator<Setting> {
   for (const [name, field] of Object.entries(schema.shape) as [string, z.ZodType][]) {

@@ -1,38 +1,13 @@
 // Layers of settings (preset, files, key=value) become one checked TrainingConfig, or one error that lists every problem.
-import { readFileSync } from 'node:fs';
-import { dirname } from 'node:path';
 import { parseDocument } from 'yaml';
-import { SinkflexError } from '../../kernels/index.ts';
 import { environmentNames } from '../environment/index.ts';
 import { didYouMean } from '../errors.ts';
 import { advantageEstimatorNames, policyLossNames } from '../trainer/index.ts';
 import { settings } from './config-describe.ts';
+import { ConfigError } from './config-error.ts';
+import type { ConfigLayer } from './config-file.ts';
 import { MAX_STEP_SAMPLES, TrainingConfig } from './config-schema.ts';
 import { importModule } from './module.ts';
-
-/** Settings from one place. `values` may be nested (`{ rollout: { n: 4 } }`), dotted (`{ 'rollout.n': 4 }`) or a mixture. */
-export interface ConfigLayer {
-  /** Where the values come from, for messages: a file name, `command line`, ... */
-  source: string;
-  values: Record<string, unknown>;
-  /** What relative paths of env.module are relative to; the working directory unless given. */
-  folder?: string;
-}
-
-/** The settings of a run are wrong. `details.problems` has one line for each. */
-export class ConfigError extends SinkflexError {
-  constructor(problems: readonly string[]) {
-    const list = problems.map((p) => `  - ${p}`).join('\n');
-    super(
-      'SINKFLEX_SETTINGS',
-      `${problems.length === 1 ? 'a setting is' : `${problems.length} settings are`} wrong:\n${list}\nAll settings: docs/configuration.md; what a run would use: sinkflex launch --dry-run`,
-      {
-        details: { problems: [...problems] },
-      },
-    );
-    this.name = 'ConfigError';
-  }
-}
 
 /** Keys of verl and of our own history that mean one of ours. */
 const ALIASES: ReadonlyMap<string, string> = new Map([
@@ -54,9 +29,11 @@ export function parseConfig(layers: readonly ConfigLayer[]): TrainingConfig {
   const sections = new Set([...known.keys()].flatMap((k) => prefixes(k)));
   const merged = new Map<string, { value: unknown; source: string; layer: number }>();
   const problems: string[] = [];
-  for (const [layer, { source, values }] of layers.entries()) {
+  for (const [layer, { source: name, values, lineOf }] of layers.entries()) {
     for (const [raw, value] of flatten(values)) {
       const key = canonical(raw);
+      const line = lineOf?.(raw);
+      const source = line === undefined ? name : `${name}:${line}`;
       if (known.has(key) || OPEN.some((o) => key.startsWith(`${o}.`))) merged.set(key, { value, source, layer });
       else if (sections.has(key))
         problems.push(`${raw} = ${show(value)} (${source}): is a group of settings, such as ${key}.${child(key, known.keys())}`);
@@ -96,25 +73,6 @@ export async function loadConfig(layers: readonly ConfigLayer[]): Promise<Traini
   return parseConfig([...layers, { source: named.layer.source, values: { 'env.module': path } }]);
 }
 
-/** A YAML file as a layer; an empty file is an empty layer. */
-export function readConfigFile(path: string): ConfigLayer {
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8');
-  } catch (error) {
-    throw new ConfigError([
-      `${path}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'unreadable'}); give the path of a YAML file`,
-    ]);
-  }
-  const document = parseDocument(text);
-  const fault = document.errors[0];
-  if (fault) throw new ConfigError([`${path}: not YAML (${fault.message.split('\n')[0]})`]);
-  const values: unknown = document.toJS() ?? {};
-  if (typeof values !== 'object' || Array.isArray(values))
-    throw new ConfigError([`${path}: must be a mapping of settings, such as "rollout: { n: 4 }"`]);
-  return { source: path, values: values as Record<string, unknown>, folder: dirname(path) };
-}
-
 /** `key=value` words of a command line as a layer; values are YAML scalars or flow collections, so `1e-4`, `null`, `true`, `[0.9, 0.95]` mean what they say. */
 export function parseOverrides(words: readonly string[], source = 'command line'): ConfigLayer {
   const values: Record<string, unknown> = {};
@@ -140,7 +98,7 @@ function canonical(key: string): string {
 function* flatten(value: Record<string, unknown>, prefix = ''): Generator<[string, unknown]> {
   for (const [name, inner] of Object.entries(value)) {
     const key = prefix + name;
-    if (inner !== null && typeof inner === 'object' && !Array.isArray(inner)) {
+    if (inner !== null && typeof inner === 'object' && !Array.isArray(inner) && !(inner instanceof Date)) {
       if (Object.keys(inner).length > 0) yield* flatten(inner as Record<string, unknown>, `${key}.`);
     } else if (inner !== undefined) yield [key, inner];
   }

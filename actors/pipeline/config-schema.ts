@@ -355,6 +355,12 @@ export const TrainingConfig = z.strictObject({
       's',
       'an actor whose process is stopped, or whose event loop stands still, for so long is ended and replaced as if it had died; null waits for it',
     ),
+    logger: key(
+      z.array(z.enum(['console', 'tensorboard', 'csv'])),
+      ['console', 'tensorboard'],
+      '',
+      'where metrics go beside metrics.jsonl: console (progress on the terminal; without it only warnings), tensorboard (event files), csv (metrics.csv, a column a name)',
+    ),
     rolling_window: key(count(), 10, 'steps', 'window of the rolling training score and trajectory reward'),
   }),
   debug: section({

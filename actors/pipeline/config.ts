@@ -1,5 +1,7 @@
 // The configuration of a training run: schema, layers, description.
 
-export { describeConfig, type Setting, settings } from './config-describe.ts';
-export { ConfigError, type ConfigLayer, loadConfig, parseConfig, parseOverrides, readConfigFile } from './config-parse.ts';
+export { type Setting, settings, settingsSchema } from './config-describe.ts';
+export { ConfigError } from './config-error.ts';
+export { type ConfigLayer, readConfigFile } from './config-file.ts';
+export { loadConfig, parseConfig, parseOverrides } from './config-parse.ts';
 export { TrainingConfig } from './config-schema.ts';

@@ -5,16 +5,8 @@ import type { Metrics } from '../trainer/index.ts';
 import { type LedgerSnapshot, type Trajectory, type TrajectoryStore, toRecord } from '../trajectory/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { drawCurve, PALETTE } from './curve.ts';
-import {
-  type MetricRecord,
-  type MetricSink,
-  openMetrics,
-  readMetrics,
-  SFT_STEP,
-  TRAINING_STEP,
-  type ValidationPoint,
-  validationPoints,
-} from './metrics.ts';
+import { type MetricFile, type MetricSink, openMetrics } from './metric-files.ts';
+import { type MetricRecord, readMetrics, SFT_STEP, TRAINING_STEP, type ValidationPoint, validationPoints } from './metrics.ts';
 import { type Baseline, bestFixedScript, type TrainingResult } from './progress.ts';
 import type { ActorRecord, RunFolder, ValidationScores } from './run-folder.ts';
 import { environmentOptions } from './settings.ts';
@@ -61,7 +53,7 @@ export class Recorder {
     this.folder = folder;
     this.#config = config;
     this.#chat = chat;
-    this.#metrics = openMetrics(folder.path);
+    this.#metrics = openMetrics(folder.path, { files: config.trainer.logger.filter((name): name is MetricFile => name !== 'console') });
     const window = config.trainer.rolling_window;
     this.proxies = { score: new Rolling(window), reward: new Rolling(window) };
     this.#trajectories = trajectories;

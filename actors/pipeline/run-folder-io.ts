@@ -1,5 +1,5 @@
 // Writing files so that a reader, or a crash, never sees half of one; and what the operating system's refusals mean to a user.
-import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { SinkflexError } from '../../kernels/index.ts';
 
@@ -56,6 +56,43 @@ export function atomicWrite(path: string, content: string | Uint8Array): void {
   } catch (error) {
     rmSync(temporary, { force: true });
     throw ioError(error, path);
+  }
+}
+
+/** A file that only grows, by whole pieces: a piece that does not fit on the disk is taken back. */
+export class AppendFile {
+  readonly path: string;
+  #fd: number;
+  #size: number;
+  constructor(path: string, content?: Uint8Array) {
+    this.path = path;
+    if (content !== undefined) atomicWrite(path, content);
+    try {
+      this.#fd = openSync(path, 'a');
+    } catch (error) {
+      throw ioError(error, path);
+    }
+    this.#size = fstatSync(this.#fd).size;
+  }
+  append(piece: Uint8Array): void {
+    try {
+      for (let done = 0; done < piece.length; ) done += writeSync(this.#fd, piece, done);
+      this.#size += piece.length;
+    } catch (error) {
+      const failure = ioError(error, this.path);
+      try {
+        ftruncateSync(this.#fd, this.#size);
+      } catch {
+        // A reader drops what is torn; the first error is the one to tell.
+      }
+      throw failure;
+    }
+  }
+  close(): void {
+    if (this.#fd < 0) return;
+    fsyncSync(this.#fd);
+    closeSync(this.#fd);
+    this.#fd = -1;
   }
 }
 

@@ -1,6 +1,6 @@
 // A run on disk: runs/<utc>-<preset>/ with everything that a person or `--resume` wants afterwards.
 //
-//   config.yaml  metrics.jsonl  tensorboard/  trajectories/{trajectories.db|store.url}  checkpoints/step-0000000010/  curve.svg
+//   config.yaml  metrics.{jsonl,csv}  tensorboard/  trajectories/{trajectories.db|store.url}  checkpoints/step-0000000010/  curve.svg
 //   transcripts/{failed,solved}.txt  actors.json  ledger.json  faults.json  result.json  report.html
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -29,7 +29,7 @@ export interface ValidationScores {
   tasks: { seed: number; rewards: number[] }[];
 }
 
-const FOLDERS = ['tensorboard', 'trajectories', 'checkpoints', 'transcripts'];
+const FOLDERS = ['trajectories', 'checkpoints', 'transcripts'];
 /** A run needs about this much; below it a run would only fail later. */
 const MINIMUM_FREE_BYTES = 64 * 1024 * 1024;
 /** Version numbers alone are no reason to rewrite actors.json more often than this. */

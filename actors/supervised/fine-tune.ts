@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { Engine, type MomentDtype, parseLora, readModelConfig, type WeightDtype, WeightStore } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import { readModelChat, tokenizerFilesOf } from '../language/index.ts';
-import { openMetrics } from '../pipeline/metrics.ts';
+import { type MetricSink, openMetrics } from '../pipeline/metric-files.ts';
 import type { ProgressListener } from '../pipeline/progress.ts';
 import { checkOutput } from '../pipeline/run-folder.ts';
 import {
@@ -196,7 +196,7 @@ interface Parts {
   engine: Engine;
   sequences: readonly MaskedSequence[];
   val: readonly MaskedSequence[] | undefined;
-  metrics: ReturnType<typeof openMetrics>;
+  metrics: MetricSink;
 }
 
 class Run {

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { parse } from 'yaml';
-import { ConfigError, parseConfig, parseOverrides, readConfigFile, settings } from '../../actors/pipeline/config.ts';
+import { ConfigError, parseConfig, parseOverrides, readConfigFile, settings, settingsSchema } from '../../actors/pipeline/config.ts';
 import { configurationMarkdown } from '../../scripts/configuration-page.ts';
 
 const problems = (run: () => unknown): string[] => {
@@ -109,17 +109,64 @@ t.test('all that is wrong is said at once, with the key, the value, its place an
     problems(() => readConfigFile('/nowhere/x.yaml')),
     [/cannot be read \(ENOENT\)/],
   );
-  const folder = t.testdir({ 'bad.yaml': 'rollout: { n: 4', 'list.yaml': '- 1', 'empty.yaml': '' });
-  t.match(
-    problems(() => readConfigFile(join(folder, 'bad.yaml'))),
-    [/not YAML/],
-  );
+  const folder = t.testdir({ 'list.yaml': '- 1', 'empty.yaml': '' });
   t.match(
     problems(() => readConfigFile(join(folder, 'list.yaml'))),
     [/must be a mapping/],
   );
   t.same(readConfigFile(join(folder, 'empty.yaml')).values, {});
   t.match(new ConfigError(['x']), { code: 'SINKFLEX_SETTINGS', name: 'ConfigError' });
+});
+
+t.test('files are YAML or TOML, composed in any order, and what is wrong in them is told with its line', async (t) => {
+  const folder = t.testdir({
+    'base.yaml': 'rollout:\n  n: 4\n  temperature: 0.5\nalgorithm: { rollout_correction: { rollout_is: null } }\n',
+    'over.toml': [
+      '# a comment',
+      'mode = "sync"',
+      '"actor.optim.lr" = 1e-4',
+      'actor.optim.betas = [',
+      '  0.9,',
+      '  0.95,',
+      ']',
+      '[rollout]',
+      'temperature = 0.75',
+      '[algorithm.rollout_correction]',
+      'rollout_is = "null"',
+      '[env.options]',
+      'note = """',
+      '[rollout]',
+      'n = 3"""',
+    ].join('\n'),
+    'wrong.yaml': '# one\nrollout:\n  n: 0\n  temprature: 1\nactor: { optim: { lr: fast } }\n',
+    'wrong.toml': 'seed = 2026-01-01\n[rollout]\ntop_p = [\n [1],\n]\nn.m = 3\n\n[actor.optim]\n"lr" = "fast"\n[[trainer]]\n',
+    'bad.yaml': 'rollout:\n  n: 4\n  n: 5\n',
+    'bad.toml': 'mode = "sync"\nrollout = { n = 4\n',
+  });
+  const read = (name: string) => readConfigFile(join(folder, name));
+  t.match(parseConfig([read('base.yaml'), read('over.toml'), parseOverrides(['rollout.top_p=0.5'])]), {
+    mode: 'sync',
+    rollout: { n: 4, temperature: 0.75, top_p: 0.5 },
+    actor: { optim: { lr: 1e-4, betas: [0.9, 0.95] } },
+    algorithm: { rollout_correction: { rollout_is: null } },
+    env: { options: { note: '[rollout]\nn = 3' } },
+  });
+  t.equal(parseConfig([read('over.toml'), read('base.yaml')]).rollout.temperature, 0.5, 'the later file wins');
+  const wrong = (name: string) => problems(() => parseConfig([read(name)])).map((p) => p.replace(`${folder}/`, ''));
+  t.same(wrong('wrong.yaml'), [
+    'rollout.temprature (wrong.yaml:4): unknown setting; did you mean rollout.temperature?',
+    'rollout.n = 0 (wrong.yaml:3): allowed: whole number >= 1',
+    'actor.optim.lr = "fast" (wrong.yaml:5): allowed: number > 0 and <= 1',
+  ]);
+  t.same(wrong('wrong.toml'), [
+    'rollout.n.m (wrong.toml:6): unknown setting; did you mean rollout.n?',
+    'trainer = [{}] (wrong.toml:10): is a group of settings, such as trainer.total_training_steps',
+    'seed = "2026-01-01" (wrong.toml:1): allowed: whole number >= 0 and <= 2147483647',
+    'rollout.top_p = [[1]] (wrong.toml:3): allowed: number > 0 and <= 1',
+    'actor.optim.lr = "fast" (wrong.toml:9): allowed: number > 0 and <= 1',
+  ]);
+  t.match(wrong('bad.yaml'), [/^bad\.yaml:3: not YAML \(Map keys must be unique\)$/]);
+  t.match(wrong('bad.toml'), [/^bad\.toml:3: not TOML \(.+\)$/]);
 });
 
 t.test('every preset is valid, and every setting is described', async (t) => {
@@ -133,6 +180,12 @@ t.test('every preset is valid, and every setting is described', async (t) => {
       name,
     );
   t.equal(parseConfig([readConfigFile(join(folder, 'textbook.yaml'))]).actor.kl_loss_coef, 0.04);
+  const schema = settingsSchema() as { properties: Record<string, { properties: Record<string, unknown> }> };
+  t.match(
+    schema.properties.rollout!.properties.n,
+    { type: 'integer', minimum: 1, default: 8, unit: 'samples' },
+    'the JSON schema has it all',
+  );
   for (const s of settings()) t.ok(s.description.length > 10 && s.allowed.length > 0, s.key);
   t.equal(
     readFileSync(join(root, 'docs/configuration.md'), 'utf8'),

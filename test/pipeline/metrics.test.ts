@@ -2,7 +2,9 @@
 import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { AppendFile, isTiming, openMetrics, readMetrics, withoutTimings } from '../../actors/pipeline/metrics.ts';
+import { openMetrics } from '../../actors/pipeline/metric-files.ts';
+import { isTiming, readMetrics, withoutTimings } from '../../actors/pipeline/metrics.ts';
+import { AppendFile } from '../../actors/pipeline/run-folder-io.ts';
 import {
   bootstrap,
   mean,
@@ -153,6 +155,33 @@ t.test('what a crash tore is dropped, not continued', async (t) => {
       .map((e) => e.step),
     [1, 2, 3, 4],
   );
+});
+
+t.test('metrics.csv: a row a record, columns that never move, the same after rewinds, crashes and reopening', async (t) => {
+  const folder = t.testdir();
+  const open = () => openMetrics(folder, { files: ['csv'] });
+  const table = () => readFileSync(join(folder, 'metrics.csv'), 'utf8');
+  let metrics = open();
+  metrics.write({ 'sft/global_step': 1, 'sft/loss': 2.5 });
+  metrics.write({ 'training/global_step': 1, 'reward/a,"b"': Number.NaN });
+  const header = 'sft/global_step,sft/loss,training/global_step,"reward/a,""b"""';
+  t.equal(table(), `${header}\n1,2.5,,\n,,1,NaN\n`);
+  const size = table().length;
+  metrics.write({ 'reward/a,"b"': 1e-7, 'training/global_step': 2 });
+  t.equal(table().slice(size), ',,2,1e-7\n', 'a record of known names is appended');
+  metrics.write({ 'training/global_step': 3, 'val-core/desk/reward/mean@1': 0.5 });
+  t.equal(table(), `${header},val-core/desk/reward/mean@1\n1,2.5,,,\n,,1,NaN,\n,,2,1e-7,\n,,3,,0.5\n`, 'a new name is the last column');
+  metrics.rewind(2);
+  t.equal(table(), `${header}\n1,2.5,,\n,,1,NaN\n,,2,1e-7\n`);
+  metrics.close();
+  appendFileSync(join(folder, 'metrics.csv'), ',,3,');
+  metrics = open();
+  metrics.write({ 'training/global_step': 3, 'sft/loss': 4 });
+  t.equal(table(), `${header}\n1,2.5,,\n,,1,NaN\n,,2,1e-7\n,4,3,\n`);
+  metrics.clear();
+  t.equal(table(), '\n');
+  metrics.close();
+  t.throws(() => readdirSync(join(folder, 'tensorboard')), { code: 'ENOENT' }, 'only what was asked for');
 });
 
 t.test('a full disk is one typed error', { skip: process.platform !== 'linux' }, async (t) => {

@@ -40,7 +40,7 @@ t.test('a new run has its own folder and saves its settings', async (t) => {
     code: 'SINKFLEX_CHECKPOINT_INVALID',
     message: /reference/,
   });
-  t.same(readdirSync(folder.path).sort(), ['checkpoints', 'config.yaml', 'tensorboard', 'trajectories', 'transcripts']);
+  t.same(readdirSync(folder.path).sort(), ['checkpoints', 'config.yaml', 'trajectories', 'transcripts']);
 });
 
 t.test('folders that cannot be used are refused, and nothing is left behind', async (t) => {

@@ -70,7 +70,7 @@ t.test('what the user can put right: one message with the fix, exit code 2, no s
     ],
     [['launch', 'env.name=dsk'], /did you mean desk\?/],
     [['launch', '--config', 'none.yaml'], /none\.yaml: cannot be read \(ENOENT\)/],
-    [['launch', '--config', 'bad.yaml'], /bad\.yaml: not YAML/],
+    [['launch', '--config', 'bad.yaml'], /bad\.yaml:1: not YAML/],
     [['launch', '--seed', 'x'], /seed = "x".*whole number/],
     [['launch', '--output', 'full', '--dry-run'], /SINKFLEX_OUTPUT_EXISTS.*--resume full/],
     [['launch', '--output', 'file/run', '--dry-run'], /SINKFLEX_OUTPUT_UNWRITABLE.*ENOTDIR/],

@@ -8,7 +8,6 @@ import { calculate } from '../../actors/environment/tau2/python/calculate.ts';
 import { floatRepr, round2 } from '../../actors/environment/tau2/python/float.ts';
 import { dumps, parseOrdered, quote } from '../../actors/environment/tau2/python/json.ts';
 import { compareStrings, PythonError, repr } from '../../actors/environment/tau2/python/values.ts';
-import { parseToml } from '../../actors/environment/tau2/toml.ts';
 import { absent, dataFolder, NO_FIXES } from './traces.ts';
 
 const skip = absent === undefined ? {} : { skip: `the data of tau2-bench are not there: ${absent} (TAU2_TRACES, TAU2_DATA)` };
@@ -277,19 +276,4 @@ t.test('tools are declared as the original declares them: names, order, argument
   function shapeOf({ function: f }: Schema, writes: boolean) {
     return { name: f.name, writes, arguments: Object.keys(f.parameters.properties ?? {}), required: f.parameters.required ?? [] };
   }
-});
-
-t.test('TOML as the databases use it', async (t) => {
-  t.strictSame(
-    parseToml(
-      'a = 1 # one\n[b.c]\nd = "x # y"\ne = [1, "2", [3]]\n[[f]]\ng = 2025-01-02\n[[f]]\n[[f.h]]\ni = -1.5\n[[f.h]]\ni = true\nk = [\n 1,\n 2,\n]\n',
-    ),
-    {
-      a: 1,
-      b: { c: { d: 'x # y', e: [1, '2', [3]] } },
-      f: [{ g: '2025-01-02' }, { h: [{ i: -1.5 }, { i: true, k: [1, 2] }] }],
-    },
-  );
-  t.throws(() => parseToml('a = b\n'), /line 1/);
-  t.throws(() => parseToml('x\n'), /line 1/);
 });

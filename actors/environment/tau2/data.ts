@@ -2,6 +2,7 @@
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { gunzipSync } from 'node:zlib';
+import { parse as parseToml } from 'smol-toml';
 import { ActorsError, didYouMean } from '../../errors.ts';
 import { airline } from './airline/index.ts';
 import type { Domain, DomainName } from './domain.ts';
@@ -11,7 +12,6 @@ import { retail } from './retail/index.ts';
 import { sha256 } from './table.ts';
 import type { Tau2Task } from './tasks.ts';
 import { telecom } from './telecom/index.ts';
-import { parseToml } from './toml.ts';
 
 export interface DomainData {
   readonly domain: Domain;
