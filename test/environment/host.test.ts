@@ -170,7 +170,7 @@ t.test('answers take their time, side by side, and closing cuts them short', asy
   const began = performance.now();
   await Promise.all(Array.from({ length: 50 }, (_, i) => host.reset(`e${i}`, { seed: i, latencyKey: [1, i, 0] })));
   const took = performance.now() - began;
-  t.ok(took >= 59 && took < 1500, `${took} ms for fifty at once`);
+  t.ok(took >= 59 && took < 2000 /* one after the other would take 3000 */, `${took} ms for fifty at once`);
   const late = host.step('e0', speech('please tell me your code'));
   await host.close('e0');
   await t.rejects(late, { code: 'SINKFLEX_ENVIRONMENT_LOST' });

@@ -16,6 +16,7 @@ import {
   type Reduction,
 } from '../../kernels/collective.ts';
 import type { SinkflexError } from '../../kernels/errors.ts';
+import { PATIENCE_MS } from '../until.ts';
 import type { Membership } from './fixtures/collective-member.ts';
 
 setFlagsFromString('--expose-gc');
@@ -257,7 +258,7 @@ t.test('groups leave no memory and no descriptors', { skip: process.platform !==
   const before = held();
   for (let i = 0; i < 60; i++) await cycle();
   // The creator lets go a moment after all have joined.
-  for (const end = performance.now() + 5000; held() > before && performance.now() < end; ) {
+  for (const end = performance.now() + PATIENCE_MS; held() > before && performance.now() < end; ) {
     collect();
     await new Promise((done) => setTimeout(done, 20));
   }

@@ -7,19 +7,12 @@ import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import t from 'tap';
 import { os } from '../../kernels/os.ts';
+import { until } from '../until.ts';
 
 const fixture = new URL(`./fixtures/os-process${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
 
 // Plain node: the test runner's loader would cost every child a second.
 const { NODE_OPTIONS: _, ...env } = process.env;
-
-async function until(what: () => boolean): Promise<boolean> {
-  for (const deadline = Date.now() + 5000; Date.now() < deadline; ) {
-    if (what()) return true;
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-  return false;
-}
 
 t.test('a busy child in a session of its own dies with its parent', { skip: process.platform !== 'linux' && 'reads /proc' }, async (t) => {
   const parent = fork(fixture, ['parent'], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], execArgv: [], env });
@@ -32,8 +25,7 @@ t.test('a busy child in a session of its own dies with its parent', { skip: proc
   t.equal(os.provenDead(child, seen.startTime), false);
   t.equal(os.provenDead(child, String(Number(seen.startTime) + 1)), true, 'that pid with another start time is another process');
   parent.kill('SIGKILL');
-  const began = Date.now();
-  t.ok(await until(() => os.provenDead(child, seen.startTime)), `it followed within ${Date.now() - began} ms`);
+  await until('it follows', () => os.provenDead(child, seen.startTime));
 });
 
 t.test('states: stopped, zombie, gone', { skip: process.platform !== 'linux' && 'needs a shell that leaves zombies' }, async (t) => {
@@ -43,10 +35,10 @@ t.test('states: stopped, zombie, gone', { skip: process.platform !== 'linux' && 
   const pid = Number(line);
   const startTime = os.processStartTime(pid)!;
   process.kill(pid, 'SIGSTOP');
-  t.ok(await until(() => os.processState(pid) === 'T'));
+  await until('it is stopped', () => os.processState(pid) === 'T');
   t.equal(os.provenDead(pid, startTime), false, 'stopped is not dead');
   process.kill(pid, 'SIGKILL');
-  t.ok(await until(() => os.processState(pid) === 'Z'));
+  await until('it is a zombie', () => os.processState(pid) === 'Z');
   t.equal(os.provenDead(pid, startTime), true, 'a zombie is');
   t.equal(process.kill(pid, 0), true, 'although a signal 0 still reaches it');
   const gone = once(shell, 'exit');

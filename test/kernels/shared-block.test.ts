@@ -14,6 +14,7 @@ import {
   type SharedBlock,
   tellViews,
 } from '../../kernels/shared-block.ts';
+import { until } from '../until.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -30,14 +31,11 @@ t.teardown(() => {
   for (const child of children) child.kill('SIGKILL');
 });
 
-async function until(what: string, done: () => boolean): Promise<void> {
-  const deadline = Date.now() + 10_000;
-  while (!done()) {
-    if (Date.now() > deadline) throw new Error(`not within 10 s: ${what}`);
+const untilCollected = (what: string, done: () => boolean): Promise<void> =>
+  until(what, () => {
     collect();
-    await turn();
-  }
-}
+    return done();
+  });
 
 function made(bytes: number, fill: number): SharedBlock {
   const block = pool.create(bytes);
@@ -58,7 +56,7 @@ t.test('a pin is taken by whoever opens, and given back with its last view', asy
   closeView(adopted);
   closeView(claimed);
   t.equal(adopted.byteLength, 0);
-  await until('both pins are back', () => block.state().pins === 0);
+  await untilCollected('both pins are back', () => block.state().pins === 0);
   block.release();
   t.throws(() => block.state(), { code: 'SINKFLEX_MEMORY_GONE' });
 });
@@ -79,7 +77,7 @@ t.test('V8 counts views when it is told of them', async (t) => {
   t.equal(counted(0), 4 * MIB);
   t.equal(counted(3), 4 * MIB, 'nothing is taken back that is there');
   closeView(view);
-  await until('the view is gone', () => tellViews(0).views === 0);
+  await untilCollected('the view is gone', () => tellViews(0).views === 0);
   t.equal(counted(0), 0);
   block.release();
 });
@@ -102,7 +100,7 @@ t.test('a view that was transferred keeps its pin, in another thread too', async
   await turn();
   t.equal(block.state().pins, 1, 'the thread has it');
   await worker.terminate();
-  await until('the thread is gone, and the pin with it', () => block.state().pins === 0);
+  await untilCollected('the thread is gone, and the pin with it', () => block.state().pins === 0);
   block.release();
 });
 
@@ -157,11 +155,11 @@ t.test('the account counts all processes, and forgets the dead', async (t) => {
   t.ok(pool.stats().hostUsed < 16 * MIB, 'what the dead had is free');
   now.release();
   block.release();
-  await until('the pin of the dead reader is dropped', () => {
+  await untilCollected('the pin of the dead reader is dropped', () => {
     pool.trim();
     return pool.stats().waiting === 0;
   });
   t.equal(pool.stats().held, 0);
   pool.leave();
-  await until('all is given back', () => pool.stats().used === 0);
+  await untilCollected('all is given back', () => pool.stats().used === 0);
 });

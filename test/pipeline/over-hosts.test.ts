@@ -3,8 +3,8 @@
 import { join } from 'node:path';
 import t from 'tap';
 import { chooseRun, listActors, RunObserver } from '../../runtime/index.ts';
-import { until } from '../runtime/fixtures/processes.ts';
 import { endHostProcesses, startHostProcess } from '../runtime/fixtures/processes-of-hosts.ts';
+import { until } from '../until.ts';
 import { balanced, essence, ledger, root, start } from './tiny-run.ts';
 
 t.setTimeout(240_000);

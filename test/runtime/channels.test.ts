@@ -8,6 +8,7 @@ import t from 'tap';
 import type { ActorSpec } from '../../runtime/control/index.ts';
 import { Channel, LocalNetwork, MainBroker, type Transport } from '../../runtime/wire/index.ts';
 import { ActorHost, enter, Session } from '../../runtime/worker/index.ts';
+import { until } from '../until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'sinkflex-test-'));
 t.teardown(() => rmSync(folder, { recursive: true }));
@@ -62,14 +63,6 @@ async function pair(
 
 const count = (session: Session): number => [...session.connections()].length;
 
-async function until(condition: () => boolean, ms = 5000): Promise<void> {
-  const end = Date.now() + ms;
-  while (!condition()) {
-    if (Date.now() > end) throw new Error('it did not come to be');
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
-
 for (const ports of [false, true]) {
   t.test(`${ports ? 'ports' : 'sockets'}: closed when idle on both sides, open again on the next call, in order`, async (t) => {
     const { caller, callee } = await pair(ports ? 200 : 100, { idleMs: 20, ports });
@@ -82,7 +75,7 @@ for (const ports of [false, true]) {
     for (let round = 0; round < 5; round++) {
       const notes = Array.from({ length: 20 }, () => echo.call('note', [++n], undefined));
       t.same((await Promise.all(notes)).at(-1), n);
-      await until(() => count(caller) === 0 && count(callee) === 0);
+      await until('channels are closed', () => count(caller) === 0 && count(callee) === 0);
     }
     t.same(
       await echo.call('log', [], undefined),

@@ -10,7 +10,7 @@ t.teardown(() => shutdown());
 
 type Handle = ActorHandle<typeof Member>;
 /** Soon, for a machine that does other things as well. */
-const SOON_MS = 3000;
+const SOON_MS = 20_000;
 
 const isolations: Isolation[] = ['process', 'thread', 'shared'];
 async function join(members: readonly Handle[]): Promise<number[]> {

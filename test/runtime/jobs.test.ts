@@ -9,7 +9,8 @@ import t from 'tap';
 import { os } from '../../kernels/index.ts';
 import { checkMessage } from '../../runtime/head/check-message.ts';
 import { init, type JobInfo, listJobs, readJobLog, shutdown, stopJob, submitJob } from '../../runtime/index.ts';
-import { gone, until } from './fixtures/processes.ts';
+import { until } from '../until.ts';
+import { gone } from './fixtures/processes.ts';
 import { endHostProcesses, type Started, startHostProcess } from './fixtures/processes-of-hosts.ts';
 
 t.setTimeout(120_000);
@@ -141,11 +142,11 @@ t.test('a job whose watcher was killed goes on, and can be stopped', async (t) =
   await until('it runs', async () => (await info()).pid !== undefined);
   const { watcher } = JSON.parse(readFileSync(join(folder, 'jobs', job, 'job.json'), 'utf8')) as { watcher: { pid: number } };
   process.kill(watcher.pid, 'SIGKILL');
-  t.same(await gone([watcher.pid], 2000), []);
+  t.same(await gone([watcher.pid]), []);
   const { state, pid } = await info();
   t.equal(state, 'running');
   t.match(await stopJob(job), { state: 'stopped' });
-  t.same(await gone([pid!], 1000), []);
+  t.same(await gone([pid!]), []);
   await shutdown();
 });
 
@@ -161,6 +162,6 @@ t.test('jobs end with their cluster', async (t) => {
   await shutdown();
   cluster.stdin.end();
   await once(cluster, 'exit');
-  t.same(await gone([pid!], 1000), []);
+  t.same(await gone([pid!]), []);
   t.notOk(existsSync(other));
 });

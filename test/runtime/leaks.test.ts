@@ -6,8 +6,9 @@ import { join } from 'node:path';
 import t from 'tap';
 import { type Isolation, init, kill, type ObjectRef, put, shutdown, spawn } from '../../runtime/index.ts';
 import { session } from '../../runtime/worker/index.ts';
+import { until } from '../until.ts';
 import { Counter, Probe } from './fixtures/actors.ts';
-import { collect, type Holdings, holdings, until } from './fixtures/processes.ts';
+import { collect, type Holdings, holdings } from './fixtures/processes.ts';
 
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;

@@ -5,18 +5,11 @@ import t from 'tap';
 import { Failures } from '../../runtime/links/failures.ts';
 import { PACKET_HEADER, record, seal } from '../../runtime/links/packet.ts';
 import { WINDOW } from '../../runtime/links/stream.ts';
+import { until } from '../until.ts';
 import { blockOf, linkEnds, Sink } from './link-world.ts';
 
 const RUNS = { seed: 20261130, endOnFailure: true };
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-async function until(what: () => boolean, why: string): Promise<void> {
-  const end = Date.now() + 5000;
-  while (!what()) {
-    if (Date.now() > end) throw new Error(`not within 5 s: ${why}`);
-    await turn();
-  }
-}
-
 t.test('a link that breaks and heals loses nothing and repeats nothing', async (t) => {
   let breaks = 0;
   await fc.assert(
@@ -53,16 +46,16 @@ t.test('a link that breaks and heals loses nothing and repeats nothing', async (
         await cutting;
         const bytes = (list: Buffer[]): number => list.reduce((sum, each) => sum + each.length, 0);
         await until(
-          () => arrived.length === 3 && sent.every((list, i) => bytes(arrived[i]!.got) >= bytes(list)),
           `everything arrives: ${ended.join()}`,
+          () => arrived.length === 3 && sent.every((list, i) => bytes(arrived[i]!.got) >= bytes(list)),
         );
         for (let i = 0; i < 3; i++)
           if (!Buffer.concat(arrived[i]!.got).equals(Buffer.concat(sent[i]!))) throw new Error(`stream ${i} is not what was sent`);
-        await until(() => done === blocks, 'blocks are let go of');
+        await until('blocks are let go of', () => done === blocks);
         if (opened !== 3) throw new Error(`${opened} openings answered`);
-        await until(() => dialer.up, 'it is up');
+        await until('it is up', () => dialer.up);
         dialer.close();
-        await until(() => sinks.every(({ closed }) => closed) && arrived.every(({ closed }) => closed), 'all is closed');
+        await until('all is closed', () => sinks.every(({ closed }) => closed) && arrived.every(({ closed }) => closed));
       },
     ),
     { ...RUNS, numRuns: 60 },
@@ -76,9 +69,9 @@ t.test('one that does not heal within its lease is over, on both sides', async (
     dialer,
     dialer.open(1, 2, () => {}),
   );
-  await until(() => arrived.length === 1, 'opened');
+  await until('opened', () => arrived.length === 1);
   pipe().destroy('reset');
-  await until(() => ended.length === 2, 'both end');
+  await until('both end', () => ended.length === 2);
   t.ok(dialer.ended && acceptor.ended && sink.closed && arrived[0]!.closed);
   t.match(ended.join(), /did not heal within 60 ms/);
 });
@@ -87,11 +80,11 @@ t.test('the newest pipe wins, and an end that has forgotten the session ends it'
   const one = linkEnds();
   const first = one.pipe();
   first.destroy('silent');
-  await until(() => one.dialer.up && one.pipe() !== first, 'another pipe');
+  await until('another pipe', () => one.dialer.up && one.pipe() !== first);
   t.equal(one.dialer.pipes, 2);
   t.ok(first.closed);
   one.acceptor.end('a test');
-  await until(() => one.dialer.ended, 'the other end as well');
+  await until('the other end as well', () => one.dialer.ended);
   t.match(one.ended.join(), /forgotten|protocol|ended/);
 });
 
@@ -99,14 +92,14 @@ t.test('what is urgent and what is small does not wait behind bulk', async (t) =
   const { dialer, arrived } = linkEnds();
   const bulk = dialer.open(1, 2, () => {});
   const small = dialer.open(3, 4, () => {});
-  await until(() => arrived.length === 2, 'opened');
+  await until('opened', () => arrived.length === 2);
   const large = Buffer.alloc(64 * 2 ** 20, 1);
   bulk.sendBlock(blockOf(large));
   t.notOk(bulk.write(Buffer.alloc(10)), 'enough is waiting there');
   small.write(Buffer.from('small'));
-  await until(() => arrived[1]!.got.length > 0, 'the small one');
+  await until('the small one', () => arrived[1]!.got.length > 0);
   t.equal(arrived[0]!.got.length, 0, 'before the large one');
-  await until(() => arrived[0]!.got.length === 2, 'the large one');
+  await until('the large one', () => arrived[0]!.got.length === 2);
   t.ok(arrived[0]!.got[0]!.equals(large));
   dialer.close();
 });
@@ -115,12 +108,12 @@ t.test('a reader that does not read stops its own stream only', async (t) => {
   const { dialer, arrived } = linkEnds();
   const slow = dialer.open(1, 2, () => {});
   const quick = dialer.open(3, 4, () => {});
-  await until(() => arrived.length === 2, 'opened');
+  await until('opened', () => arrived.length === 2);
   arrived[0]!.onBytes = (chunk) => void arrived[0]!.got.push(Buffer.from(chunk)); // and says nothing
   for (let i = 0; i < 40; i++) slow.write(Buffer.alloc(1024 * 1024, i));
   for (let i = 0; i < 40; i++) quick.write(Buffer.alloc(1024 * 1024, i));
   const bytes = (sink: Sink): number => sink.got.reduce((sum, { length }) => sum + length, 0);
-  await until(() => bytes(arrived[1]!) === 40 * 2 ** 20, 'the quick one');
+  await until('the quick one', () => bytes(arrived[1]!) === 40 * 2 ** 20);
   t.equal(bytes(arrived[0]!), WINDOW, 'the slow one has its window, and no more');
   dialer.close();
 });
@@ -174,10 +167,10 @@ t.test('a pipe that damages everything heals nothing: the lease goes on', async 
     one.dialer,
     one.dialer.open(1, 2, () => {}),
   );
-  await until(() => one.arrived.length === 1, 'opened');
+  await until('opened', () => one.arrived.length === 1);
   spoiled = true;
   one.pipe().destroy('damaged');
-  await until(() => one.ended.length === 2, 'both end');
+  await until('both end', () => one.ended.length === 2);
   t.ok(sink.closed);
 });
 

@@ -1,8 +1,8 @@
 // Many calls at once: with `wait` they wait at their caller and none is lost, with `reject` the excess fails at once.
 import t from 'tap';
 import { type Isolation, init, kill, shutdown, spawn, withOptions } from '../../runtime/index.ts';
+import { until } from '../until.ts';
 import { Counter, Link, Probe } from './fixtures/actors.ts';
-import { until } from './fixtures/processes.ts';
 
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
@@ -72,7 +72,7 @@ t.test('calls that wait for themselves are named; calls that only take long are 
   // Others wait behind a slow call, and it waits for somebody who is busy: nothing of that is a circle.
   const waits = [slow.passLater(gate, gate), slow.pass([gate]), slow.pass([]), gate.wait(4000)];
   const told = (): string[] => output.filter((line) => line.includes('calls wait for each other'));
-  await until('warnings', () => told().length >= 5, 15_000);
+  await until('warnings', () => told().length >= 5);
   await Promise.all(waits);
   const circles = told().map((line) => line.split(': ')[1]!.split('. ')[0]);
   t.same(circles.filter((path) => !path!.startsWith('left') && !path!.startsWith('right')).sort(), [

@@ -24,6 +24,7 @@ import {
   spawnGroup,
   startHead,
 } from '../../runtime/index.ts';
+import { lookUntil } from '../until.ts';
 import { type End, Rank } from './fixtures/mortal.ts';
 import { sharedHere } from './fixtures/objects.ts';
 import { Placed } from './fixtures/owners.ts';
@@ -65,9 +66,7 @@ async function allFree(): Promise<void> {
     JSON.stringify(
       (await listNodes()).filter((node) => node.actors + node.leases > 0 || JSON.stringify(node.free) !== JSON.stringify(node.total)),
     );
-  const end = Date.now() + 5000;
-  let left = await taken();
-  while (left !== '[]' && Date.now() < end) left = await taken();
+  const left = await lookUntil(taken, (seen) => seen === '[]');
   if (left !== '[]') throw new Error(`still taken: ${left}`);
 }
 

@@ -8,6 +8,7 @@ import t from 'tap';
 import { type ActorHandle, allocate, get, init, kill, type ObjectRef, put, ready, shutdown, spawn, wait } from '../../runtime/index.ts';
 import { Channel, loopback } from '../../runtime/wire/index.ts';
 import { session } from '../../runtime/worker/index.ts';
+import { until } from '../until.ts';
 import { Keeper, settle, sharedHere } from './fixtures/objects.ts';
 
 delete process.env.NODE_OPTIONS;
@@ -15,14 +16,6 @@ const KIB = 1024;
 const MIB = 1024 * KIB;
 const store = () => session().store!;
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
-
-async function until(what: string, done: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 20_000;
-  while (!(await done())) {
-    if (Date.now() > deadline) throw new Error(`not within 20 s: ${what}`);
-    await turn();
-  }
-}
 
 function filled<T extends { length: number; [index: number]: number }>(values: T, seed: number): T {
   for (let i = 0; i < values.length; i++) values[i] = (i * 31 + seed) % 251;

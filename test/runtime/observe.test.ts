@@ -27,6 +27,7 @@ import { EventLog, LogFolder } from '../../runtime/observe/index.ts';
 import { LogReader } from '../../runtime/observe/log-reader.ts';
 import { listLogs } from '../../runtime/observe/logs.ts';
 import { LoopLag, lagQuantile } from '../../runtime/observe/loop-lag.ts';
+import { lookUntil } from '../until.ts';
 import { Counter, Probe } from './fixtures/actors.ts';
 import { add, later } from './fixtures/tasks.ts';
 
@@ -43,16 +44,6 @@ t.before(() =>
 );
 t.teardown(() => shutdown());
 
-/** Asks until the answer is as wanted; the last answer if time is up. */
-async function until<T>(look: () => Promise<T>, wanted: (seen: T) => boolean, withinMs = 5000): Promise<T> {
-  const end = Date.now() + withinMs;
-  for (;;) {
-    const seen = await look();
-    if (wanted(seen) || Date.now() > end) return seen;
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
-
 async function written(word: string): Promise<void> {
   while (!lines.some((line) => line.includes(word))) await new Promise<void>((resolve) => (onLine = resolve));
 }
@@ -66,7 +57,7 @@ t.test('calls are seen where they are: running, queued, waiting for arguments, n
   const blocked = probe.block();
   const echoed = Array.from({ length: 5 }, (_, i) => probe.echo(i));
   const waiting = other.echo(late);
-  const seen = await until(
+  const seen = await lookUntil(
     () => listTasks(),
     ({ items, total }) => total === 8 && items.filter(({ state }) => state === 'running').length === 2,
   );
@@ -122,7 +113,7 @@ t.test('calls are seen where they are: running, queued, waiting for arguments, n
   t.equal(await waiting, 'opened');
   t.equal(
     (
-      await until(
+      await lookUntil(
         () => listTasks(),
         ({ total }) => total === 0,
       )
@@ -138,7 +129,7 @@ t.test('tasks are seen as well: what runs, what waits for processors, how many t
   t.equal(await task(add)(1, 2), 3);
   const calls = [1, 2, 3].map((n) => task(later, all)(n, 60_000));
   for (const call of calls) call.catch(() => {});
-  const { items, total } = await until(
+  const { items, total } = await lookUntil(
     () => listTasks({ where: { kind: 'task' } }),
     (seen) => seen.items.some(({ state }) => state === 'running'),
   );
@@ -171,7 +162,7 @@ t.test('values that others hold, with their sizes and holders', async (t) => {
   const ref = put(new Uint8Array(1000));
   const pending = probe.block();
   const held = probe.readNested({ ref: pending as never }); // waits for it: the driver's own ref goes back and forth
-  const { items } = await until(
+  const { items } = await lookUntil(
     () => listObjects(),
     ({ total }) => total > 0,
   );
@@ -185,13 +176,13 @@ t.test('values that others hold, with their sizes and holders', async (t) => {
   t.ok(object!.bytes! >= 5000 && object!.bytes! < 6000, 'its encoded size');
   theirs.release();
   ref.release();
-  const theirsLeft = await until(
+  const theirsLeft = await lookUntil(
     () => listObjects({ where: { owner: 'holder' } }),
     ({ total }) => total === 0,
   );
   t.equal(theirsLeft.total, 0, 'given back');
   await kill(probe);
-  const left = await until(
+  const left = await lookUntil(
     () => listObjects(),
     ({ total }) => total === 0,
   );
@@ -236,7 +227,7 @@ t.test('events tell what became of actors and workers; nodes and groups have lis
   const probe = spawn(Probe, { name: 'mortal', maxRestarts: 1, restartBackoffMs: 0 });
   await ready(probe);
   probe.die('SIGKILL').catch(() => {});
-  await until(
+  await lookUntil(
     async () => listActors().find(({ name }) => name === 'mortal')!,
     ({ incarnation, state }) => incarnation === 2 && state === 'alive',
   );
@@ -275,7 +266,7 @@ t.test('lines that actors write are kept, by name, in files of bounded size', as
   const probe = spawn(Probe, { name: 'a/talker:1', maxRestarts: 1, restartBackoffMs: 0 });
   probe.complain('first words', 3).catch(() => {});
   await written('first words');
-  await until(
+  await lookUntil(
     async () => listActors().find(({ name }) => name === 'a/talker:1')!,
     ({ incarnation, state }) => incarnation === 2 && state === 'alive',
   );

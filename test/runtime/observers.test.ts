@@ -26,6 +26,7 @@ import {
 import { LogReader } from '../../runtime/observe/log-reader.ts';
 import { LogFolder } from '../../runtime/observe/logs.ts';
 import { Channel, connect } from '../../runtime/wire/index.ts';
+import { lookUntil } from '../until.ts';
 import { Probe } from './fixtures/actors.ts';
 
 delete process.env.NODE_OPTIONS;
@@ -41,16 +42,6 @@ t.before(() =>
   }),
 );
 t.teardown(() => shutdown());
-
-/** Asks until the answer is as wanted; the last answer if time is up. */
-async function until<T>(look: () => Promise<T>, wanted: (seen: T) => boolean): Promise<T> {
-  const end = Date.now() + 5000;
-  for (;;) {
-    const seen = await look();
-    if (wanted(seen) || Date.now() > end) return seen;
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
 
 async function written(word: string): Promise<void> {
   while (!lines.some((line) => line.includes(word))) await new Promise<void>((resolve) => (onLine = resolve));
@@ -235,7 +226,7 @@ t.test('a cluster is seen through its head, from an attached driver as from outs
   const light = spawn(Probe, { name: 'light', isolation: 'shared' });
   await Promise.all([probe.spin(0), light.label()]);
   const blocked = probe.block();
-  const seen = await until(
+  const seen = await lookUntil(
     () => listTasks(),
     ({ items }) => items.some(({ state }) => state === 'running'),
   );
@@ -244,7 +235,7 @@ t.test('a cluster is seen through its head, from an attached driver as from outs
   t.same(items.map(({ isolation, state }) => `${isolation} ${state}`).sort(), ['driver ok', 'process ok', 'shared ok']);
   t.match(await status(), { folder, actors: { alive: 2 }, nodes: [{ node: 'n1', total: { cpus: 2 }, free: { cpus: 1 } }] });
   t.match(
-    await until(
+    await lookUntil(
       () => logs('far'),
       ({ total }) => total > 0,
     ),
@@ -252,7 +243,7 @@ t.test('a cluster is seen through its head, from an attached driver as from outs
   );
   t.match((await listEvents({ where: { what: 'node' } })).items, [{ name: 'n1', change: 'up' }]);
   const observer = await RunObserver.attach(chooseRun(folder));
-  const sample = await until(
+  const sample = await lookUntil(
     () => observer.ask('stack', { name: 'far' }),
     ({ state }) => state !== 'silent', // a worker can tell once it has lived for a second
   );

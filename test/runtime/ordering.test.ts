@@ -4,6 +4,7 @@ import t from 'tap';
 import { Ref } from '../../runtime/objects/index.ts';
 import { encodeAlone } from '../../runtime/wire/index.ts';
 import { enter, type Session } from '../../runtime/worker/index.ts';
+import { PATIENCE_MS } from '../until.ts';
 import { SimulatedRun } from './fixtures/simulated.ts';
 
 /** caller, number of the call, incarnation: in the order of execution, over all incarnations of an actor. */
@@ -147,7 +148,7 @@ async function simulate(seed: number, mix: Mix): Promise<void> {
           .call('note', [caller, -1, 'plain'], { maxRetries: 9 })
           .catch(() => {});
   // What the last messages bring about needs a few turns.
-  for (const end = Date.now() + 3000; Date.now() < end && !quiet(); ) await run.turns(10);
+  for (const end = Date.now() + PATIENCE_MS; Date.now() < end && !quiet(); ) await run.turns(10);
   function quiet(): boolean {
     return (
       callers.every(

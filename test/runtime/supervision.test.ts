@@ -21,8 +21,8 @@ import {
 } from '../../runtime/index.ts';
 import { BLOCKED_AFTER_MS, HealthJudge, STARVED_AFTER_MS } from '../../runtime/node/health.ts';
 import { MemoryAccounts, MemoryGroups, memoryController, sweepMemoryGroups } from '../../runtime/node/memory-limit.ts';
+import { until } from '../until.ts';
 import { Probe } from './fixtures/actors.ts';
-import { until } from './fixtures/processes.ts';
 
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
@@ -146,7 +146,7 @@ t.test('stack() tells where a loop is that never turns, and leaves it alone', as
   const actors = (['process', 'thread', 'shared'] as const).map((isolation) => spawn(Probe, { isolation }));
   await Promise.all(actors.map((actor) => ready(actor)));
   // The threads in worker processes that can tell.
-  await until('watchers', () => existsSync(join(folder, 's')) && readdirSync(join(folder, 's')).length >= 2, 20_000);
+  await until('watchers', () => existsSync(join(folder, 's')) && readdirSync(join(folder, 's')).length >= 2);
   /** Until it is as wanted: a loop may be caught late, or while the call is just being delivered. */
   const look = async (actor: (typeof actors)[number], state: string): Promise<StackSample> => {
     for (let tries = 0; ; tries++) {
@@ -212,8 +212,7 @@ t.test(
     t.equal(signal, 'SIGKILL');
     t.ok(new MemoryAccounts(groups).wasKernelKill(limited));
     groups.remove(limited);
-    const end = Date.now() + 2000;
-    while (existsSync(limited) && Date.now() < end) await new Promise((resolve) => setImmediate(resolve));
+    await until('the group is removed', () => !existsSync(limited));
     t.same(
       readdirSync(real!.parent).filter((name) => name.startsWith(`sinkflex-${process.pid}-`)),
       [],

@@ -14,6 +14,7 @@ import {
   spawn,
   task,
 } from '../../runtime/index.ts';
+import { until } from '../until.ts';
 import { Counter, Probe } from './fixtures/actors.ts';
 import * as tasks from './fixtures/tasks.ts';
 
@@ -22,13 +23,6 @@ const errors: string[] = [];
 t.before(() => init({ cpus: 2, gpus: 2, resources: { licence: 1 }, onOutput: ({ line }) => void errors.push(line) }));
 t.teardown(() => shutdown());
 
-async function until(condition: () => boolean | Promise<boolean>, ms = 10_000): Promise<void> {
-  const deadline = Date.now() + ms;
-  while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error('it did not come true in time');
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
 const failure = (ref: PromiseLike<unknown>): Promise<Error & { code: string; details?: Record<string, unknown> }> =>
   ref.then(
     (value) => {
@@ -97,7 +91,7 @@ for (const isolation of ['thread', 'process'] as const) {
     await t.test('cancel: a flag and a signal first, the end of its thread or process last', async (t) => {
       const log = spawn(Counter, { isolation: 'thread' });
       const waiting = task(tasks.waitForAbort, { isolation })(log);
-      await until(async () => (await log.get()) === 1);
+      await until('it runs', async () => (await log.get()) === 1);
       t.equal(cancel(waiting), true);
       t.equal(cancel(waiting), false);
       t.match(await failure(waiting), { code: 'SINKFLEX_CALL_ABORTED', message: 'task waitForAbort() was aborted; it may have run' });
@@ -192,12 +186,12 @@ t.test('the head places tasks that ask for more than processors', async (t) => {
   t.equal((await inGroup(1)).gpuIds.length, 1);
   t.equal((await task(tasks.heldByNested)({ id })).gpuIds.length, 1, 'also when a task asks for it');
   const [running, waiting] = [inGroup(60_000), inGroup(1)];
-  await until(async () => (await listNodes())[0]!.free.gpus === 1);
+  await until('one waits', async () => (await listNodes())[0]!.free.gpus === 1);
   await group.remove();
   for (const ref of [running, waiting]) t.match(await failure(ref), { code: 'SINKFLEX_TASK_DIED', message: /placement group/ });
 
   await kill(meter);
-  await until(async () => {
+  await until('all is free again', async () => {
     const now = await free();
     return Object.entries(before).every(([name, amount]) => now[name] === amount);
   });

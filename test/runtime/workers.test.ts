@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
 import { type ActorOutput, get, init, kill, listActors, ready, shutdown, spawn } from '../../runtime/index.ts';
+import { until } from '../until.ts';
 import { Counter, Probe } from './fixtures/actors.ts';
-import { childrenOf, gone, runs, until } from './fixtures/processes.ts';
+import { childrenOf, gone, runs } from './fixtures/processes.ts';
 
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;

