@@ -16,7 +16,7 @@ const job = fileURLToPath(new URL('./job.js', import.meta.url));
 const MARK = 'SINKFLEX_FAULT_SCENARIO';
 
 /** For each step of its end. */
-const END_MS = 8000;
+const END_MS = 30_000;
 const OWN_FILES = ['certs', 'order.json'];
 
 interface Running {
