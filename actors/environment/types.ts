@@ -9,6 +9,8 @@ export type Role = 'system' | 'user' | 'assistant' | 'tool';
 export interface ToolCall {
   name: string;
   arguments: Record<string, unknown>;
+  /** The arguments as they were written, where plain data lose something of it: 5.0 is not 5 to every tool. */
+  argumentsText?: string;
   /** As a server's API named it; answers repeat it. */
   id?: string;
 }

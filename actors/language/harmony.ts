@@ -4,6 +4,7 @@
  */
 import type { ToolCall } from '../environment/types.ts';
 import { unfinishedMarker } from './text-stream.ts';
+import { readArguments } from './tool-calls.ts';
 import type { ParsedTurn, TurnDelta, TurnReader } from './turn-reader.ts';
 
 export interface HarmonyMessage {
@@ -74,7 +75,7 @@ export class HarmonyReader implements TurnReader {
       const name = recipient.replace(/^functions\./, '');
       const args = readArguments(content);
       if (typeof args === 'string') malformed ??= `the arguments of ${name} are ${args}`;
-      else toolCalls.push({ name, arguments: args });
+      else toolCalls.push({ name, ...args });
     }
     const reasoning = text(true);
     return { text: text(false), toolCalls, ...(reasoning === '' ? {} : { reasoning }), ...(malformed === undefined ? {} : { malformed }) };
@@ -86,14 +87,4 @@ function readHeader(header: string): HarmonyMessage {
   const channel = header.includes(CHANNEL) ? /^\s*(\w+)/.exec(header.slice(header.indexOf(CHANNEL) + CHANNEL.length))?.[1] : undefined;
   const recipient = /\bto=([^\s<]+)/.exec(header)?.[1];
   return { channel: channel ?? 'final', ...(recipient === undefined ? {} : { recipient }), content: '' };
-}
-
-function readArguments(content: string): Record<string, unknown> | string {
-  if (content.trim() === '') return {};
-  try {
-    const json: unknown = JSON.parse(content);
-    return typeof json === 'object' && json !== null && !Array.isArray(json) ? (json as Record<string, unknown>) : 'no object';
-  } catch (error) {
-    return `no JSON: ${(error as Error).message}`;
-  }
 }

@@ -10,6 +10,6 @@ export { type ModelChat, readModelChat, tokenizerFilesOf } from './model-chat.ts
 export { type WordFormat, type WordParameter, wordParser } from './parse.ts';
 export { TextStream, unfinishedMarker } from './text-stream.ts';
 export { Tokenizer, type TokenizerFiles } from './tokenizer.ts';
-export { type ParsedTurn, parseToolCalls, TOOL_CALL_OPEN, type ToolCallFormat, toolCallFormatOf } from './tool-calls.ts';
+export { type ParsedTurn, parseToolCalls, readArguments, TOOL_CALL_OPEN, type ToolCallFormat, toolCallFormatOf } from './tool-calls.ts';
 export { renderTranscript, type TranscriptNotes } from './transcript.ts';
 export { readsSpecialTokens, type TurnDelta, type TurnFormat, type TurnReader, turnFormatOf, turnReader } from './turn-reader.ts';

@@ -3,6 +3,7 @@
  * is malformed stays text, with the reason.
  */
 import type { ToolCall } from '../environment/types.ts';
+import { type ExactJson, needsExact, plainJson, readExact, readMembers } from '../exact-json.ts';
 
 export interface ParsedTurn {
   /** What is left for people: the text without the calls. */
@@ -51,14 +52,30 @@ export function parseToolCalls(format: ToolCallFormat, turn: string): ParsedTurn
 }
 
 function readCall(body: string): ToolCall | string {
-  let json: unknown;
+  let members: ReturnType<typeof readMembers>;
   try {
-    json = JSON.parse(body.trim());
+    members = readMembers(body.trim());
   } catch (error) {
-    return `a tool call is no JSON: ${(error as Error).message}`;
+    return `a tool call is no JSON object: ${(error as Error).message}`;
   }
-  const { name, arguments: args = {} } = (json ?? {}) as { name?: unknown; arguments?: unknown };
+  const name = members.get('name')?.value;
   if (typeof name !== 'string' || name === '') return 'a tool call has no name';
-  if (typeof args !== 'object' || args === null || Array.isArray(args)) return `the arguments of ${name} are no object`;
-  return { name, arguments: args as Record<string, unknown> };
+  const { value, text } = members.get('arguments') ?? { value: new Map<string, ExactJson>(), text: '{}' };
+  const args = argumentsFrom(value, text);
+  return args ? { name, ...args } : `the arguments of ${name} are no object`;
+}
+
+/** The arguments of a call from their JSON; nothing says none. A string says why they cannot be read. */
+export function readArguments(text: string): Pick<ToolCall, 'arguments' | 'argumentsText'> | string {
+  if (text.trim() === '') return { arguments: {} };
+  try {
+    return argumentsFrom(readExact(text), text) ?? 'no object';
+  } catch (error) {
+    return `no JSON: ${(error as Error).message}`;
+  }
+}
+
+function argumentsFrom(value: ExactJson, text: string): Pick<ToolCall, 'arguments' | 'argumentsText'> | undefined {
+  if (!(value instanceof Map)) return undefined;
+  return { arguments: plainJson(value) as Record<string, unknown>, ...(needsExact(value) ? { argumentsText: text } : {}) };
 }

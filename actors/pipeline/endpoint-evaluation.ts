@@ -5,7 +5,7 @@
 import { askEndpoint, EndpointFailure, type EndpointMessage, type EndpointOptions, messageOf } from '../endpoint.ts';
 import { type Action, EnvironmentHost, entry, type Message, type ToolSchema } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
-import { parseToolCalls } from '../language/index.ts';
+import { parseToolCalls, readArguments } from '../language/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { checkEnvironment } from './preflight.ts';
 import { environmentOptions, environmentTimeoutMs } from './settings.ts';
@@ -184,21 +184,12 @@ function actionOf(said: EndpointMessage, words: ((text: string) => Action) | und
   const toolCalls: Action['toolCalls'] = [];
   let malformed: string | undefined;
   for (const { id, function: call } of structured) {
-    const args = objectOf(call.arguments);
-    if (args === undefined) malformed ??= `the arguments of ${call.name} are no JSON object`;
-    else toolCalls.push({ name: call.name, arguments: args, ...(id === undefined ? {} : { id }) });
+    const args = readArguments(call.arguments);
+    if (typeof args === 'string') malformed ??= `the arguments of ${call.name} are ${args}`;
+    else toolCalls.push({ name: call.name, ...args, ...(id === undefined ? {} : { id }) });
   }
   // One that cannot be read holds up the others: the API wants an answer to each.
   return { text, toolCalls: malformed === undefined ? toolCalls : [], finish: false, ...(malformed === undefined ? {} : { malformed }) };
-}
-
-function objectOf(text: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(text.trim() === '' ? '{}' : text);
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** Observations as the API takes them: each open call gets an answer, and what answers no call is said by the user. */

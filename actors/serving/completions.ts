@@ -152,7 +152,7 @@ export class Completion {
       index,
       id: `call_${nanoid()}`,
       type: 'function',
-      function: { name: call.name, arguments: JSON.stringify(call.arguments) },
+      function: { name: call.name, arguments: call.argumentsText ?? JSON.stringify(call.arguments) },
     }));
     return { text: turn.text, reasoning: turn.reasoning, toolCalls };
   }

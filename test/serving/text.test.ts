@@ -87,12 +87,19 @@ t.test('tool calls are read where they are whole, and what is malformed stays te
     ['{"name": "f", "arguments": {', /no JSON/],
     ['{"arguments": {}}', /no name/],
     ['{"name": "f", "arguments": [1]}', /arguments of f are no object/],
-    ['null', /no name/],
+    ['null', /no JSON object: expected an object/],
+    ['{"name": "f", "arguments": {"x": 01}}', /no JSON object: expected .* at character 35/],
   ] as const) {
     const parsed = parseToolCalls('hermes', `<tool_call>${body}</tool_call>${call('g', {})}`);
     t.match(parsed, { toolCalls: [{ name: 'g' }], malformed: reason });
     t.ok(parsed.text.includes(body));
   }
+  // What plain data cannot say comes as it was written, too.
+  const exact = (args: string) => parseToolCalls('hermes', `<tool_call>{"arguments": ${args}, "name": "f"}</tool_call>`).toolCalls[0];
+  for (const args of ['{"x": 5.0}', '{"x": [-0.0]}', '{"x": 1e22}', '{"x": 9007199254740993}', '{"b": 1, "1": 2}', '{"x": NaN}']) {
+    t.match(exact(args), { arguments: Object, argumentsText: args });
+  }
+  for (const args of ['{"x": 5, "y": 2.5, "z": "5.0"}', '{}']) t.strictSame(exact(args), { name: 'f', arguments: JSON.parse(args) });
   fc.assert(
     fc.property(fc.string(), (text) => {
       const parsed = parseToolCalls('hermes', text);

@@ -5,7 +5,7 @@ import { PythonError } from '../../actors/environment/tau2/python/values.ts';
 import { absent, dataFolder, NO_FIXES } from './traces.ts';
 
 const skip = absent === undefined ? {} : { skip: `the data of tau2-bench are not there: ${absent} (TAU2_TRACES, TAU2_DATA)` };
-const { Session, tau2Data } = tau2;
+const { Session, tau2Call, tau2Data } = tau2;
 const session = (domain: tau2.DomainName, ...fixes: tau2.Fix[]) =>
   new Session(tau2Data(dataFolder, domain).domain, { fixes: new Set(fixes) });
 
@@ -117,7 +117,7 @@ t.test('fixes put one thing right each', skip, async (t) => {
             string,
             {
               flight_number: string;
-              dates: Map<string, { status: string; prices: Map<string, number>; available_seats: Map<string, number> }>;
+              dates: Map<string, { status: string; prices: Map<string, bigint>; available_seats: Map<string, number> }>;
             },
           ]
         >;
@@ -133,12 +133,12 @@ t.test('fixes put one thing right each', skip, async (t) => {
         ([, d]) =>
           d.status === 'available' &&
           d.available_seats.get('economy')! > 0 &&
-          d.prices.get('economy')! % 2 === 0 &&
+          d.prices.get('economy')! % 2n === 0n &&
           d.prices.get('economy')! <= 200,
       )
       .map(([date, d]) => ({ flight_number: f.flight_number, date, price: d.prices.get('economy')! })),
   )[0]!;
-  const book = {
+  const book = tau2Call({
     name: 'book_reservation',
     arguments: {
       user_id: rich.user,
@@ -149,14 +149,14 @@ t.test('fixes put one thing right each', skip, async (t) => {
       flights: [{ flight_number: seat.flight_number, date: seat.date }],
       passengers: [{ first_name: 'A', last_name: 'B', dob: '1990-01-01' }],
       payment_methods: [
-        { payment_id: rich.id, amount: seat.price / 2 },
-        { payment_id: rich.id, amount: seat.price / 2 },
+        { payment_id: rich.id, amount: Number(seat.price) / 2 },
+        { payment_id: rich.id, amount: Number(seat.price) / 2 },
       ],
       total_baggages: 0,
       nonfree_baggages: 0,
       insurance: 'no',
     },
-  };
+  });
   const has = (...fixes: tau2.Fix[]) => {
     const s = session('airline', ...fixes);
     const answer = s.respond(book);

@@ -6,8 +6,10 @@ import t from 'tap';
 import { tau2 } from '../../actors/environment/index.ts';
 import { calculate } from '../../actors/environment/tau2/python/calculate.ts';
 import { floatRepr, round2 } from '../../actors/environment/tau2/python/float.ts';
-import { dumps, parseOrdered, quote } from '../../actors/environment/tau2/python/json.ts';
+import { dumps, quote } from '../../actors/environment/tau2/python/json.ts';
 import { compareStrings, PythonError, repr } from '../../actors/environment/tau2/python/values.ts';
+import { exactJson, plainJson, readExact } from '../../actors/exact-json.ts';
+import { parseToolCalls } from '../../actors/language/index.ts';
 import { absent, dataFolder, NO_FIXES } from './traces.ts';
 
 const skip = absent === undefined ? {} : { skip: `the data of tau2-bench are not there: ${absent} (TAU2_TRACES, TAU2_DATA)` };
@@ -21,7 +23,8 @@ t.test('1. keys stay in order, also those that look like numbers', skip, async (
   const ids = [...content.matchAll(/"(\d{10})": \{/g)].map((m) => m[1]);
   t.strictSame(ids.slice(0, 3), ['9690244451', '7706410293', '3616838507']);
   t.equal(ids.indexOf('1151293680'), 11, 'not in front');
-  t.strictSame(Object.keys(parseOrdered('{"b": 1, "1": 2, "a": {"0": "\\"7\\": x"}}') as object), ['b', '\u00011', 'a']);
+  const dict = readExact('{"b": 1, "1": 2, "a": {"0": "\\"7\\": x"}}');
+  t.equal(dumps(dict), '{"b": 1, "1": 2, "a": {"0": "\\"7\\": x"}}');
 });
 
 t.test('2. floats print as Python prints them', async (t) => {
@@ -56,8 +59,8 @@ t.test('3. no sign of a zero is lost', async (t) => {
 
 t.test('4. JSON is ASCII, with blanks', async (t) => {
   t.equal(quote('é\u007f"\\\n😀'), '"\\u00e9\\u007f\\"\\\\\\n\\ud83d\\ude00"');
-  t.equal(dumps({ b: [1, 2.5, null, true], a: 'x' }), '{"b": [1, 2.5, null, true], "a": "x"}');
-  t.equal(dumps({ b: 1, a: 2 }, true), '{"a": 2, "b": 1}');
+  t.equal(dumps({ b: [1n, 2.5, null, true], a: 'x' }), '{"b": [1, 2.5, null, true], "a": "x"}');
+  t.equal(dumps({ b: 1n, a: 2n }, true), '{"a": 2, "b": 1}');
 });
 
 t.test('5. names of JavaScript are ids like others', skip, async (t) => {
@@ -72,6 +75,70 @@ t.test('6. numbers of telecom print as floats, whole or not', skip, async (t) =>
   const s = session('telecom');
   const { content } = s.respond({ name: 'refuel_data', arguments: { customer_id: 'C1001', line_id: 'L1002', gb_amount: 2 } });
   t.match(content, 'Successfully added 2.0 GB of data for line L1002 for $');
+});
+
+t.test('6. a tool hears whether a number was written with a point', skip, async (t) => {
+  const say = (args: string) => {
+    const read = parseToolCalls('hermes', `<tool_call>{"name": "refuel_data", "arguments": ${args}}</tool_call>`).toolCalls[0]!;
+    return session('telecom').respond(tau2.tau2Call(read)).content;
+  };
+  const line = '"customer_id": "C1001", "line_id": "L1002"';
+  for (const [written, shown] of [
+    ['5', '5 GB of data for line L1002 for $10.00'],
+    ['5.0', '5.0 GB of data for line L1002 for $10.00'],
+    ['true', 'True GB of data for line L1002 for $2.00'],
+    ['1e22', '1e+22 GB of data for line L1002 for $20000000000000000000000.00'],
+    ['123456789012345678901', '123456789012345678901 GB of data for line L1002 for $246913578024691367936.00'],
+    ['NaN', 'nan GB of data for line L1002 for $nan'],
+    ['Infinity', 'inf GB of data for line L1002 for $inf'],
+    ['-0.0', 'Error: Refuel amount must be positive'],
+  ] as const) {
+    t.match(say(`{${line}, "gb_amount": ${written}}`), shown);
+  }
+  t.match(say(`{${line}, "gb_amount": 1, "gb_amount": 2.0}`), '2.0 GB', 'the last of one name counts');
+  t.match(say(`{${line}, "gb_amount": ${'9'.repeat(400)}}`), 'int too large to convert to float');
+  const id = (written: string) => session('telecom').respond(tau2.tau2Call(read(`{"id": ${written}}`))).content;
+  const read = (text: string) => ({ name: 'get_customer_by_id', arguments: {}, argumentsText: text.replace('"id"', '"customer_id"') });
+  t.equal(id('{"2": 1.0, "1": [-0.0, 10000000000000000]}'), "Error: Customer with ID {'2': 1.0, '1': [-0.0, 10000000000000000]} not found");
+});
+
+t.test('JSON is read as Python reads it', async (t) => {
+  fc.assert(
+    fc.property(fc.jsonValue(), fc.constantFrom(0, 1), (value, blanks) => {
+      const text = JSON.stringify(value, undefined, blanks);
+      t.strictSame(plainJson(readExact(text)), JSON.parse(text));
+      t.strictSame(readExact(dumps(readExact(text))), readExact(text));
+    }),
+    { seed: 8, numRuns: 300 },
+  );
+  const cases: [string, string][] = [
+    ['-0', '0'],
+    ['[5, 5.0, 1e2, 1E400, -1e400]', '[5, 5.0, 100.0, Infinity, -Infinity]'],
+    ['{"a": NaN, "10": -Infinity, "1": 18446744073709551617}', '{"a": NaN, "10": -Infinity, "1": 18446744073709551617}'],
+    ['{"a": 1, "b": 2, "a": 3.0, "__proto__": 4}', '{"a": 3.0, "b": 2, "__proto__": 4}'],
+    ['"\\ud800 \\u00e9\\/\u007f"', '"\\ud800 \\u00e9/\\u007f"'],
+  ];
+  for (const [text, printed] of cases) t.equal(dumps(readExact(text)), printed, text);
+  const bad = [
+    '',
+    '01',
+    '1.',
+    '.5',
+    '+1',
+    '[1,]',
+    '{"a": 1,}',
+    "{'a': 1}",
+    '{a: 1}',
+    '"a',
+    '"\n"',
+    '"\\x"',
+    'nan',
+    '1 2',
+    '[',
+    '\u00a01',
+    '9'.repeat(4301),
+  ];
+  for (const text of [...bad, '['.repeat(5000)]) t.throws(() => readExact(text), SyntaxError, text.slice(0, 20));
 });
 
 t.test('7. worlds share nothing that one writes', skip, async (t) => {
@@ -164,9 +231,15 @@ t.test('any call is answered as Python answers, never with an error of our own',
     fc.constantFrom<unknown>(
       null,
       true,
-      0,
-      -1,
+      0n,
+      -1n,
+      10n ** 40n,
       2.5,
+      5,
+      -0,
+      1e22,
+      Number.NaN,
+      Number.POSITIVE_INFINITY,
       '',
       'pending',
       '#W2378156',
@@ -178,7 +251,7 @@ t.test('any call is answered as Python answers, never with an error of our own',
       'L1001',
       'economy',
     ),
-    fc.jsonValue({ maxDepth: 2 }),
+    fc.jsonValue({ maxDepth: 2 }).map(exactJson),
   );
   const kinds = ['TypeError', 'RangeError', 'ReferenceError', 'SyntaxError'];
   for (const name of ['retail', 'airline', 'telecom', 'mock'] as const) {
@@ -230,7 +303,7 @@ t.test('binding errors are CPython’s', skip, async (t) => {
   );
   t.equal(say({ foo: 1 }), "Error: RetailTools.find_user_id_by_name_zip() got an unexpected keyword argument 'foo'");
   t.match(say({ tool_name: 'x' }), /^Error: .*multiple values/);
-  t.equal(repr(["it's", 'a"b', 1, true, null, { k: 2.5 }]), `["it's", 'a"b', 1, True, None, {'k': 2.5}]`);
+  t.equal(repr(["it's", 'a"b', 1n, true, null, { k: 2.5 }]), `["it's", 'a"b', 1, True, None, {'k': 2.5}]`);
 });
 
 t.test('reads never touch the state', skip, async (t) => {

@@ -9,6 +9,7 @@ import {
   parseActionText,
   Tau2Gym,
   type Tau2Message,
+  tau2Call,
   tau2Data,
 } from '../../actors/environment/tau2/index.ts';
 import { absent, dataFolder, NO_FIXES, readTraces, tracesFolder } from './traces.ts';
@@ -39,7 +40,7 @@ t.test('the gym answers as the original does', skip ? { skip } : {}, async (t) =
     const script = [...r.user_script];
     const user = async () => {
       const next = script.shift() ?? 'I have nothing more to say.';
-      return typeof next === 'string' ? { content: next } : { tool_calls: next.map(([name, args]) => ({ name, arguments: args })) };
+      return typeof next === 'string' ? { content: next } : { tool_calls: next.map(([name, args]) => tau2Call({ name, arguments: args })) };
     };
     const gym = new Tau2Gym({
       data: tau2Data(dataFolder, r.domain),
@@ -90,12 +91,12 @@ t.test('actions as text', async (t) => {
     const parsed = parseActionText(text);
     return parsed && 'call' in parsed ? parsed.call : undefined;
   };
-  t.strictSame(call('{"name": "f", "arguments": {"x": 1}}'), { name: 'f', arguments: { x: 1 } });
+  t.strictSame(call('{"name": "f", "arguments": {"x": 1}}'), { name: 'f', arguments: { x: 1n } });
   t.strictSame(call(`f(a='it''s', b=-1.5, c=[1, "x"], d={'k': None}, e=bare, g=True, h=(1,))`), {
     name: 'f',
-    arguments: { a: 'its', b: -1.5, c: [1, 'x'], d: { k: null }, e: 'bare', g: true, h: [1] },
+    arguments: { a: 'its', b: -1.5, c: [1n, 'x'], d: new Map([['k', null]]), e: 'bare', g: true, h: [1n] },
   });
-  t.strictSame(call('f("dropped", b=2)'), { name: 'f', arguments: { b: 2 } }, 'positional arguments are dropped');
+  t.strictSame(call('f("dropped", b=2)'), { name: 'f', arguments: { b: 2n } }, 'positional arguments are dropped');
   t.strictSame(call('f( )'), { name: 'f', arguments: {} });
   for (const text of [
     'Hello (there)!',
@@ -109,7 +110,7 @@ t.test('actions as text', async (t) => {
     t.equal(call(text), undefined, text);
   }
   t.equal(parseActionText('  '), undefined);
-  t.equal(callText({ name: 'f', arguments: { b: "it's", a: [1, 'x'], c: null } }), "f(a=[1, 'x'], b='it\\'s', c=None)");
+  t.equal(callText({ name: 'f', arguments: { b: "it's", a: [1n, 'x'], c: null } }), "f(a=[1, 'x'], b='it\\'s', c=None)");
 });
 
 t.test('what the recordings do not show', skip ? { skip } : {}, async (t) => {

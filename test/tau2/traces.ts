@@ -13,6 +13,8 @@ import {
   type Termination,
   tau2Data,
 } from '../../actors/environment/tau2/index.ts';
+import { dumps } from '../../actors/environment/tau2/python/json.ts';
+import { plainJson, readExact } from '../../actors/exact-json.ts';
 
 export interface TraceCall {
   i: number;
@@ -70,10 +72,13 @@ export function traceFiles(): string[] {
 export function readTraces<T = Trace>(path: string): T[] {
   const bytes = readFileSync(path);
   const text = (path.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8');
-  return text
-    .split('\n')
-    .filter(Boolean)
-    .map((line) => JSON.parse(line) as T);
+  return (
+    text
+      .split('\n')
+      .filter(Boolean)
+      // Arguments as the original's Python reads them, which tells 5 from 5.0.
+      .map((line) => plainJson(readExact(line), ['args', 'init_agent_data']) as T)
+  );
 }
 
 export interface Outcome {
@@ -121,7 +126,7 @@ async function compareTrace(trace: Trace, where: string, out: Outcome): Promise<
       out.skipped++;
       continue;
     }
-    const what = `call ${call.i} ${call.name}(${JSON.stringify(call.args)})`;
+    const what = `call ${call.i} ${call.name}(${dumps(new Map(Object.entries(call.args)))})`;
     if (answer.error !== call.error) differ(`${what}: error`, answer, { content: call.result, error: call.error });
     else if (call.compare === 'exact' && answer.content !== call.result) differ(what, answer.content, call.result);
     // Hashing megabytes after a read tells nothing new; whether a read changed something is told by the next hash.

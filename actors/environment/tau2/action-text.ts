@@ -2,6 +2,7 @@
  * Actions as the original's gym reads and prints them: a JSON object is a call, `name(key=value)` is a call with Python literals, anything
  * else is text. As there, positional arguments are dropped, and a call in a fence is text.
  */
+import { type ExactJson, readExact } from '../../exact-json.ts';
 import { isDict, repr } from './python/values.ts';
 import type { Tau2Call } from './tasks.ts';
 
@@ -18,11 +19,12 @@ export function parseActionText(action: string): ActionText | undefined {
 function jsonCall(text: string): Tau2Call | undefined {
   if (!text.startsWith('{')) return undefined;
   try {
-    const { name, arguments: args, id, requestor } = JSON.parse(text) as Record<string, unknown>;
+    const json = readExact(text) as Map<string, ExactJson>;
+    const [name, args, id, requestor] = ['name', 'arguments', 'id', 'requestor'].map((key) => json.get(key));
     if (typeof name !== 'string' || !isDict(args)) return undefined;
     if (id !== undefined && typeof id !== 'string') return undefined;
     if (requestor !== undefined && requestor !== 'assistant' && requestor !== 'user') return undefined;
-    return { name, arguments: args, ...(id === undefined ? {} : { id }) };
+    return { name, arguments: Object.fromEntries(args), ...(id === undefined ? {} : { id }) };
   } catch {
     return undefined;
   }
@@ -89,7 +91,7 @@ class Literals {
     if (c === '-' || c === '+') {
       this.#at++;
       const operand = this.#value();
-      if (typeof operand !== 'number') throw new TypeError('bad operand');
+      if (typeof operand !== 'number' && typeof operand !== 'bigint') throw new TypeError('bad operand');
       return c === '-' ? -operand : operand;
     }
     const number = /^(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][-+]?\d+)?/.exec(this.#text.slice(this.#at));
@@ -97,7 +99,8 @@ class Literals {
       this.#at += number[0].length;
       if (/^0\d/.test(number[0])) throw new SyntaxError('leading zeros');
       if (/[\p{L}_]/u.test(this.#text[this.#at] ?? '')) throw new SyntaxError('invalid literal');
-      return Number(number[0].replaceAll('_', ''));
+      const digits = number[0].replaceAll('_', '');
+      return /^\d+$/.test(digits) ? BigInt(digits) : Number(digits);
     }
     const name = /^[\p{L}_][\p{L}\p{N}_]*/u.exec(this.#text.slice(this.#at));
     if (!name) throw new SyntaxError('no value');
@@ -130,16 +133,16 @@ class Literals {
     return out.length === 1 && !/,\s*\)$/.test(this.#text.slice(from, this.#at)) ? out[0] : out;
   }
 
-  #dict(): Record<string, unknown> {
+  #dict(): Map<string, unknown> {
     this.#take('{');
-    const out: Record<string, unknown> = {};
+    const out = new Map<string, unknown>();
     for (;;) {
       this.#blanks();
       if (this.#text[this.#at] === '}') break;
       const key = this.#value();
       this.#blanks();
       this.#take(':');
-      out[String(key)] = this.#value();
+      out.set(String(key), this.#value());
       this.#blanks();
       if (this.#text[this.#at] === '}') break;
       this.#take(',');

@@ -4,13 +4,13 @@ import { join, resolve } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { parse as parseToml } from 'smol-toml';
 import { ActorsError, didYouMean } from '../../errors.ts';
+import { exactJson, readExact } from '../../exact-json.ts';
 import { airline } from './airline/index.ts';
 import type { Domain, DomainName } from './domain.ts';
 import { mock } from './mock/index.ts';
-import { parseOrdered } from './python/json.ts';
 import { retail } from './retail/index.ts';
 import { sha256 } from './table.ts';
-import type { Tau2Task } from './tasks.ts';
+import { readTasks, type Tau2Task } from './tasks.ts';
 import { telecom } from './telecom/index.ts';
 
 export interface DomainData {
@@ -74,7 +74,7 @@ function read(path: string): string {
 
 function json(path: string): unknown {
   try {
-    return parseOrdered(read(path));
+    return readExact(read(path));
   } catch (cause) {
     if (cause instanceof ActorsError) throw cause;
     throw new ActorsError('SINKFLEX_TAU2_DATA', `${path} is no JSON: ${(cause as Error).message}`, { cause, details: { path } });
@@ -92,7 +92,6 @@ function load(folder: string, name: DomainName): DomainData {
       details: { folder },
     });
   }
-  // Arguments keep the order that JavaScript gives them: they are looked up by name.
   const { tasks, version } = tasksOf(folder);
   const policies = new Map<string, string>();
   const byId = new Map(tasks.map((task) => [task.id, task]));
@@ -149,7 +148,7 @@ function open(folder: string, name: DomainName): Domain {
 /** The original's TOML; JSON of the same content where that is what there is. */
 function book(folder: string, name: string): unknown {
   const toml = join(folder, `${name}.toml`);
-  return existsSync(toml) ? parseToml(read(toml)) : json(join(folder, `${name}.json`));
+  return existsSync(toml) ? exactJson(parseToml(read(toml), { integersAsBigInt: true })) : json(join(folder, `${name}.json`));
 }
 
 /** The whole set where it is there; the two smaller ones that the telecom domain also has otherwise. */
@@ -159,7 +158,7 @@ function tasksOf(folder: string): { tasks: Tau2Task[]; version: string } {
     if (statSync(path, { throwIfNoEntry: false })?.isFile()) {
       const text = read(path);
       const digest = sha256(text).slice(0, 16);
-      return { tasks: JSON.parse(text) as Tau2Task[], version: VERSIONS[digest] ?? `unknown (${digest})` };
+      return { tasks: readTasks(text), version: VERSIONS[digest] ?? `unknown (${digest})` };
     }
   }
   throw new ActorsError('SINKFLEX_TAU2_DATA', `there is no tasks.json in ${folder}`, { details: { folder } });

@@ -1,6 +1,5 @@
 /** A small database that each environment has for itself: one model, copied at the start. */
-import { parseOrdered } from './python/json.ts';
-import { merge, plain, type Shape, validate } from './python/shape.ts';
+import { dump, merge, type Shape, validate } from './python/shape.ts';
 import { noAttribute, PythonError } from './python/values.ts';
 import { sha256 } from './table.ts';
 
@@ -31,7 +30,7 @@ export class Document<T = unknown> {
 
   /** A new document with the patch merged in; raises what the model refuses. */
   merged(patch: Record<string, unknown>): Document<T> {
-    const raw = merge(plain(this.shape, this.value), parseOrdered(JSON.stringify(patch)));
+    const raw = merge(dump(this.shape, this.value), new Map(Object.entries(patch)));
     return new Document(this.name, this.shape, validate(this.name, this.shape, raw));
   }
 }

@@ -16,7 +16,7 @@ import { agentPrompt, historyText } from './prompt.ts';
 import { DONE, Protocol, replyOf, STOP } from './protocol.ts';
 import { PythonError } from './python/values.ts';
 import { basisText, doNothingRate, referenceOf } from './score.ts';
-import { scenarioText, type Tau2Message, type Tau2Task, ticketOf } from './tasks.ts';
+import { scenarioText, type Tau2Message, type Tau2Task, tau2Call, ticketOf } from './tasks.ts';
 
 /** Ids by user, its options and split: asked for at every reset, and often before a run. */
 const playable = new WeakMap<DomainData, Map<string, string[]>>();
@@ -159,11 +159,7 @@ class Episode {
         if (!protocol.done) return { observation: [malformedMessage(answer)], reward: 0, terminated: false, truncated: false, info: {} };
       } else if (action.toolCalls.length > 0) {
         this.#counts.toolCalls += action.toolCalls.length;
-        const calls = action.toolCalls.map((call, i) => ({
-          id: call.id ?? `call_${protocol.steps}_${i}`,
-          name: call.name,
-          arguments: call.arguments,
-        }));
+        const calls = action.toolCalls.map((call, i) => ({ id: `call_${protocol.steps}_${i}`, ...tau2Call(call) }));
         await protocol.act(undefined, calls);
       } else await protocol.act(action.finish && !this.#user ? `${text} ${STOP}` : text);
     }

@@ -179,7 +179,7 @@ export function matchActions(actions: readonly ReferenceAction[], messages: read
 function matches(action: ReferenceAction, call: Tau2Call): boolean {
   if (action.name !== call.name) return false;
   const names = action.compare_args ?? Object.keys(call.arguments);
-  const pick = (args: Record<string, unknown>) => Object.fromEntries(Object.entries(args).filter(([name]) => names.includes(name)));
+  const pick = (args: Record<string, unknown>) => new Map(Object.entries(args).filter(([name]) => names.includes(name)));
   return names.length === 0 || equals(pick(call.arguments), pick(action.arguments));
 }
 

@@ -22,4 +22,4 @@ export { refusesTask, ScriptedUser } from './retail/user/scripted-user.ts';
 export { basisText, doNothingRate, doNothingScore, passHatK, referenceOf, referenceScore, referenceTrajectory } from './score.ts';
 export { type Answer, Session } from './session.ts';
 export { FIXES, type Fix, type Fixes, readFixes } from './settings.ts';
-export { basisOf, scenarioText, type Tau2Call, type Tau2Message, type Tau2Task, ticketOf } from './tasks.ts';
+export { basisOf, scenarioText, type Tau2Call, type Tau2Message, type Tau2Task, tau2Call, ticketOf } from './tasks.ts';

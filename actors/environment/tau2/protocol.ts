@@ -9,7 +9,7 @@ import type { Domain } from './domain.ts';
 import type { Termination } from './evaluate.ts';
 import { Session } from './session.ts';
 import type { Fixes } from './settings.ts';
-import type { Tau2Call, Tau2Message, Tau2Task } from './tasks.ts';
+import { type Tau2Call, type Tau2Message, type Tau2Task, tau2Call } from './tasks.ts';
 
 export const GREETING = 'Hi! How can I help you today?';
 export const STOP = '###STOP###';
@@ -226,6 +226,6 @@ export function replyOf(user: UserSimulator): UserReply {
         ...(m.role === 'tool' && m.id ? { toolCallId: m.id } : {}),
       })),
     );
-    return turn.toolCalls ? { tool_calls: turn.toolCalls } : { content: turn.text };
+    return turn.toolCalls ? { tool_calls: turn.toolCalls.map(tau2Call) } : { content: turn.text };
   };
 }

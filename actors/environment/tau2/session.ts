@@ -1,5 +1,7 @@
 /** One world with its two sides: calls answered as the benchmark answers them, a task's own set-up, and replay. */
+import { readExact } from '../../exact-json.ts';
 import type { Domain } from './domain.ts';
+import { dumps } from './python/json.ts';
 import { equals, PythonError, valueError } from './python/values.ts';
 import type { Fixes } from './settings.ts';
 import type { FunctionCall, InitialState, Tau2Call, Tau2Message } from './tasks.ts';
@@ -85,7 +87,7 @@ export class Session<W = unknown> {
       const now = this.respond(call);
       if (!sameContent(now.content, answer.content ?? '')) {
         throw valueError(
-          `Tool call:\n${call.name}(${JSON.stringify(call.arguments)})\n\nReturned:\n${now.content}\n\nExpected:\n${answer.content}`,
+          `Tool call:\n${call.name}(${dumps(new Map(Object.entries(call.arguments)))})\n\nReturned:\n${now.content}\n\nExpected:\n${answer.content}`,
         );
       }
     }
@@ -113,7 +115,7 @@ export function callsOf(messages: readonly Tau2Message[]): { call: Tau2Call; ans
 function sameContent(a: string, b: string): boolean {
   if (a === b) return true;
   try {
-    return equals(JSON.parse(a), JSON.parse(b));
+    return equals(readExact(a), readExact(b));
   } catch {
     return false;
   }

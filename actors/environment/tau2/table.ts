@@ -3,8 +3,8 @@
  * environment changed is all that it holds.
  */
 import { createHash } from 'node:crypto';
-import { keyOf, parseOrdered, quote } from './python/json.ts';
-import { merge, plain, type Shape, validate } from './python/shape.ts';
+import { quote } from './python/json.ts';
+import { dump, merge, type Shape, validate } from './python/shape.ts';
 import { compareStrings, isDict, lookUp, valueError } from './python/values.ts';
 
 interface Printed {
@@ -178,14 +178,12 @@ export function snapshotTables(tables: Tables): () => void {
 
 /** Merges a task's data into a database; raises what its models refuse. */
 export function patchTables(tables: object, data: Record<string, unknown>): void {
-  const ordered = parseOrdered(JSON.stringify(data)) as Record<string, unknown>;
-  for (const [name, records] of Object.entries(ordered)) {
+  for (const [name, records] of Object.entries(data)) {
     const table = Object.hasOwn(tables, name) ? (tables as Record<string, Table<unknown>>)[name] : undefined;
     if (!table || !isDict(records)) throw valueError(`the database has no table "${name}"`);
-    for (const [marked, patch] of Object.entries(records)) {
-      const id = keyOf(marked);
+    for (const [id, patch] of records) {
       const now = table.find(id);
-      table.put(id, validate(name, table.base.shape, now === undefined ? patch : merge(plain(table.base.shape, now), patch)));
+      table.put(id, validate(name, table.base.shape, now === undefined ? patch : merge(dump(table.base.shape, now), patch)));
     }
   }
 }

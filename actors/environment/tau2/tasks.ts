@@ -1,9 +1,12 @@
 /** tasks.json as the benchmark writes it, and the text forms of a user's scenario. */
+import { type ExactJson, exactJson, plainJson, readExact } from '../../exact-json.ts';
+import type { ToolCall } from '../types.ts';
 import type { Side } from './domain.ts';
 
 export interface Tau2Call {
   id?: string;
   name: string;
+  /** Exact values, as Python has them: an int is a bigint, a float a number, a dict a Map. */
   arguments: Record<string, unknown>;
   requestor?: Side;
 }
@@ -78,6 +81,21 @@ export interface Tau2Task {
   evaluation_criteria?: EvaluationCriteria | null;
   /** Names of the user's tools, where the task does not give all. */
   user_tools?: string[] | null;
+}
+
+/** What stands in these is seen by tools and databases, which tell 5 from 5.0. */
+const EXACT = ['arguments', 'agent_data', 'user_data'];
+
+/** The content of tasks.json. */
+export function readTasks(text: string): Tau2Task[] {
+  return plainJson(readExact(text), EXACT) as Tau2Task[];
+}
+
+/** What a policy or user called, as the domain's Python sees it. */
+export function tau2Call(call: ToolCall): Tau2Call {
+  const { id, name } = call;
+  const args = call.argumentsText === undefined ? exactJson(call.arguments) : readExact(call.argumentsText);
+  return { ...(id === undefined ? {} : { id }), name, arguments: Object.fromEntries(args as Map<string, ExactJson>) };
 }
 
 export const DEFAULT_BASIS: readonly RewardType[] = ['DB', 'COMMUNICATE'];

@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { askEndpoint, EndpointFailure, messageOf } from '../../endpoint.ts';
 import { ActorsError } from '../../errors.ts';
+import { readArguments } from '../../language/index.ts';
 import type { Message, ToolCall, ToolSchema } from '../types.ts';
 import type { UserSimulator, UserStart, UserTurn } from './types.ts';
 
@@ -25,8 +26,6 @@ const Options = z.strictObject({
   /** In place of the benchmark's. */
   guidelines: z.string().min(1).optional(),
 });
-
-const Arguments = z.record(z.string(), z.unknown());
 
 type Wire = Record<string, unknown>;
 
@@ -86,7 +85,11 @@ export class ModelUser implements UserSimulator {
     this.#messages.push({
       role: 'assistant',
       content: null,
-      tool_calls: calls.map((c) => ({ id: c.id, type: 'function', function: { name: c.name, arguments: JSON.stringify(c.arguments) } })),
+      tool_calls: calls.map((c) => ({
+        id: c.id,
+        type: 'function',
+        function: { name: c.name, arguments: c.argumentsText ?? JSON.stringify(c.arguments) },
+      })),
     });
     return { toolCalls: calls };
   }
@@ -123,11 +126,11 @@ export class ModelUser implements UserSimulator {
 
   #read(body: unknown): { content: string; calls: ToolCall[] } {
     const { content, tool_calls } = messageOf(body);
-    const calls = (tool_calls ?? []).map((c, i) => ({
-      id: c.id ?? `user_${this.#turns}_${i}`,
-      name: c.function.name,
-      arguments: Arguments.parse(JSON.parse(c.function.arguments || '{}')),
-    }));
+    const calls = (tool_calls ?? []).map((c, i) => {
+      const args = readArguments(c.function.arguments);
+      if (typeof args === 'string') throw new SyntaxError(`the arguments of ${c.function.name} are ${args}`);
+      return { id: c.id ?? `user_${this.#turns}_${i}`, name: c.function.name, ...args };
+    });
     return { content: content ?? '', calls };
   }
 }

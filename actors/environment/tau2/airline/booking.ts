@@ -1,7 +1,8 @@
 /** Booking and cancelling. Checks in the benchmark's order; writes are not atomic there, so a certificate listed twice is lost. */
 import { z } from 'zod';
+import { arithmetic, type Num } from '../python/arithmetic.ts';
 import { validate } from '../python/shape.ts';
-import { iterate, lookUp, numberText, numeric, PythonError, repr, str, valueError } from '../python/values.ts';
+import { equals, iterate, lookUp, PythonError, repr, str, valueError } from '../python/values.ts';
 import { type Tau2Tool, tau2Tool } from '../toolkit.ts';
 import { type Available, certificate, type FlightInfo, flightInfo, passenger, payment, reservation } from './data.ts';
 import { type AirlineWorld, item, models, notModel } from './world.ts';
@@ -63,10 +64,10 @@ const book = tau2Tool({
       insurance: args.insurance,
     });
     const { cabin } = made;
-    const seats = made.passengers.length;
+    const seats = BigInt(made.passengers.length);
     if (!('of' in legs)) throw notModel(legs.raw, 'flight_number');
 
-    let price = 0;
+    let price: Num = 0n;
     for (const leg of legs.of) {
       const flight = world.flight(leg.flight_number);
       const fare = fareOf(world, leg, cabin, seats);
@@ -74,24 +75,23 @@ const book = tau2Tool({
       made.flights.push({ flight_number: leg.flight_number, origin, destination, date: leg.date, price: fare });
       price += fare * seats;
     }
-    if (made.insurance === 'yes') price += 30 * seats;
-    price += 50 * numeric(args.nonfree_baggages, '*');
+    if (made.insurance === 'yes') price += 30n * seats;
+    // As it was passed: with 2.0 bags the whole price is a float.
+    price = arithmetic('+', price, arithmetic('*', 50n, args.nonfree_baggages));
 
     for (const { payment_id, amount } of made.payment_history) {
       const method = user.payment_methods.get(payment_id);
       if (!method) throw valueError(`Payment method ${payment_id} not found`);
       if (method.source !== 'credit_card' && method.amount < amount) throw valueError(`Not enough balance in payment method ${payment_id}`);
     }
-    const total = made.payment_history.reduce((sum, { amount }) => sum + amount, 0);
-    if (total !== price) {
-      throw valueError(`Payment amount does not add up, total price is ${numberText(price)}, but paid ${numberText(total)}`);
-    }
+    const total = made.payment_history.reduce((sum, { amount }) => sum + amount, 0n);
+    if (!equals(total, price)) throw valueError(`Payment amount does not add up, total price is ${str(price)}, but paid ${total}`);
 
     for (const { payment_id, amount } of made.payment_history) {
       const methods = world.tables.users.edit(user.user_id).payment_methods;
       const method = methods.get(payment_id);
       if (!method) throw new PythonError('KeyError', repr(payment_id));
-      if (method.source === 'gift_card') method.amount -= amount;
+      if (method.source === 'gift_card') method.amount = Number(arithmetic('-', method.amount, amount));
       else if (method.source === 'certificate') methods.delete(payment_id);
     }
     for (const leg of made.flights) {
@@ -105,7 +105,7 @@ const book = tau2Tool({
 });
 
 /** The price of one seat, where there are enough of them. */
-export function fareOf(world: AirlineWorld, leg: FlightInfo, cabin: unknown, seats: number): number {
+export function fareOf(world: AirlineWorld, leg: FlightInfo, cabin: unknown, seats: bigint): bigint {
   const day = world.day(leg.flight_number, leg.date);
   if (day.status !== 'available') throw valueError(`Flight ${leg.flight_number} not available on date ${leg.date}`);
   const { available_seats, prices } = day as Available;
@@ -121,8 +121,7 @@ const cancel = tau2Tool({
   run(world: AirlineWorld, { reservation_id }) {
     // No seat becomes free and no balance changes: the books only say what goes back.
     const mine = world.tables.reservations.edit(world.reservation(reservation_id).reservation_id);
-    // `|| 0`: an int has no negative zero.
-    mine.payment_history.push(...mine.payment_history.map((p) => ({ payment_id: p.payment_id, amount: -p.amount || 0 })));
+    mine.payment_history.push(...mine.payment_history.map((p) => ({ payment_id: p.payment_id, amount: -p.amount })));
     mine.status = 'cancelled';
     return world.tables.reservations.show(mine.reservation_id);
   },

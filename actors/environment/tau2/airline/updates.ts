@@ -1,23 +1,24 @@
 /** Changing a reservation. Seats are never touched; a gift card is charged, or credited where the price falls. */
 import { z } from 'zod';
+import { arithmetic, type Num } from '../python/arithmetic.ts';
 import { validate } from '../python/shape.ts';
-import { equals, lookUp, numeric, valueError } from '../python/values.ts';
+import { equals, lookUp, valueError } from '../python/values.ts';
 import { type Tau2Tool, tau2Tool } from '../toolkit.ts';
 import { fareOf, lengthOf, schemas } from './booking.ts';
 import { flightInfo, type Passenger, passenger, payment, type Reservation } from './data.ts';
 import { type AirlineWorld, models, notModel } from './world.ts';
 
 /** Charges the difference; answers what goes into the reservation's history, if anything. */
-function charge(world: AirlineWorld, userId: string, paymentId: unknown, price: number) {
+function charge(world: AirlineWorld, userId: string, paymentId: unknown, price: Num) {
   const method = lookUp(world.user(userId).payment_methods, paymentId);
   if (!method) throw valueError('Payment method not found');
   if (method.source === 'certificate') throw valueError('Certificate cannot be used to update reservation');
   if (method.source === 'gift_card') {
     if (method.amount < price) throw valueError('Gift card balance is not enough');
     const mine = world.tables.users.edit(userId).payment_methods.get(paymentId as string)!;
-    if (mine.source === 'gift_card') mine.amount -= price;
+    if (mine.source === 'gift_card') mine.amount = Number(arithmetic('-', mine.amount, price));
   }
-  return price === 0 ? [] : [validate('Payment', payment, { payment_id: paymentId, amount: price })];
+  return equals(price, 0n) ? [] : [validate('Payment', payment, { payment_id: paymentId, amount: price })];
 }
 
 const baggages = tau2Tool({
@@ -33,12 +34,12 @@ const baggages = tau2Tool({
   run(world: AirlineWorld, args) {
     const before = world.reservation(args.reservation_id);
     const user = world.user(before.user_id);
-    const more = numeric(args.nonfree_baggages, '-') - numeric(before.nonfree_baggages, '-');
-    const paid = charge(world, user.user_id, args.payment_id, 50 * Math.max(0, more));
+    const more = arithmetic('-', args.nonfree_baggages, before.nonfree_baggages);
+    const paid = charge(world, user.user_id, args.payment_id, arithmetic('*', 50n, more > 0 ? more : 0n));
     const mine = world.tables.reservations.edit(before.reservation_id);
     mine.payment_history.push(...paid);
-    mine.total_baggages = args.total_baggages as number;
-    mine.nonfree_baggages = args.nonfree_baggages as number;
+    mine.total_baggages = args.total_baggages as bigint;
+    mine.nonfree_baggages = args.nonfree_baggages as bigint;
     return world.tables.reservations.show(mine.reservation_id);
   },
 });
@@ -58,9 +59,9 @@ const flights = tau2Tool({
     const before = world.reservation(args.reservation_id);
     const user = world.user(before.user_id);
     if (!('of' in legs)) throw notModel(legs.raw, 'flight_number');
-    const seats = before.passengers.length;
+    const seats = BigInt(before.passengers.length);
     const next: Reservation['flights'] = [];
-    let price = 0;
+    let price = 0n;
     for (const leg of legs.of) {
       const same = before.flights.find(
         (f) => f.flight_number === leg.flight_number && f.date === leg.date && equals(args.cabin, before.cabin),
@@ -72,7 +73,7 @@ const flights = tau2Tool({
       }
       price += next.at(-1)!.price * seats;
     }
-    price -= before.flights.reduce((sum, f) => sum + f.price, 0) * seats;
+    price -= before.flights.reduce((sum, f) => sum + f.price, 0n) * seats;
     const paid = charge(world, user.user_id, args.payment_id, price);
     const mine = world.tables.reservations.edit(before.reservation_id);
     mine.payment_history.push(...paid);

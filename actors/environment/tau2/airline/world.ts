@@ -42,7 +42,7 @@ function missing(message: string): never {
 }
 
 /** `map[key]` of a dict with string keys. */
-export function item(map: ReadonlyMap<string, number>, key: unknown): number {
+export function item(map: ReadonlyMap<string, bigint>, key: unknown): bigint {
   hashable(key);
   const value = typeof key === 'string' ? map.get(key) : undefined;
   if (value === undefined) throw new PythonError('KeyError', repr(key));

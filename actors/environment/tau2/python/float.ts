@@ -17,6 +17,13 @@ export function floatRepr(x: number): string {
   return `${sign}${digits.slice(0, exponent + 1)}.${digits.slice(exponent + 1)}`;
 }
 
+/** `f"{x:.2f}"` */
+export function fixed2(x: number): string {
+  if (x < 0 || Object.is(x, -0)) return `-${fixed2(-x)}`;
+  if (!Number.isFinite(x)) return floatRepr(x);
+  return Number.isInteger(x) ? `${BigInt(x)}.00` : round2(x).toFixed(2);
+}
+
 /**
  * `round(x, 2)`: to the nearest cent of the exact binary value, exact ties to even. Exact ties exist only where 8 x is odd (fractions .125,
  * .375, .625, .875); there toFixed would go away from zero.

@@ -2,11 +2,12 @@
  * Shapes of the benchmark's data: how a value is read and checked (as pydantic does in its lax mode), copied, and printed with the types that
  * its schema gives it - 250 as `250.0` where the field is a float. Fields print in the order in which they are declared.
  */
-import { dumps, floatJson, keyOf, parseOrdered, quote } from './json.ts';
-import { compareStrings, isDict, numberText, PythonError, repr, typeName } from './values.ts';
+import { readExact } from '../../../exact-json.ts';
+import { dumps, floatJson, quote } from './json.ts';
+import { compareStrings, equals, isDict, PythonError, repr, typeName } from './values.ts';
 
 export interface Shape<T = unknown> {
-  /** Reads plain JSON; what does not fit is reported, and the result then means nothing. */
+  /** Reads exact JSON; what does not fit is reported, and the result then means nothing. */
   load(raw: unknown, report: Report, path: string): T;
   /** As `json.dumps` prints it; `sorted`: with sort_keys, as it is hashed. */
   write(value: T, sorted: boolean): string;
@@ -45,7 +46,7 @@ const NUMERIC = /^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$/;
 export const float: Shape<number | bigint> = scalar(
   (raw, fail) => {
     if (typeof raw === 'number') return raw;
-    if (typeof raw === 'boolean') return Number(raw);
+    if (typeof raw === 'boolean' || typeof raw === 'bigint') return Number(raw);
     if (typeof raw === 'string' && NUMERIC.test(raw)) return Number(raw);
     fail('float_type', 'Input should be a valid number');
     return 0;
@@ -53,16 +54,15 @@ export const float: Shape<number | bigint> = scalar(
   (v, sorted) => (typeof v === 'number' ? floatJson(v) : dumps(v, sorted)),
 );
 
-export const int: Shape<number> = scalar(
-  (raw, fail) => {
-    const n = typeof raw === 'boolean' || (typeof raw === 'string' && /^\s*[-+]?\d+(\.0*)?\s*$/.test(raw)) ? Number(raw) : raw;
-    if (typeof n === 'number' && Number.isInteger(n)) return n;
-    if (typeof n === 'number') fail('int_from_float', 'Input should be a valid integer, got a number with a fractional part');
-    else fail('int_type', 'Input should be a valid integer');
-    return 0;
-  },
-  (v, sorted) => (typeof v === 'number' ? numberText(v) : dumps(v, sorted)),
-);
+export const int: Shape<bigint> = scalar((raw, fail) => {
+  if (typeof raw === 'bigint') return raw;
+  if (typeof raw === 'boolean') return BigInt(raw);
+  if (typeof raw === 'string' && /^\s*[-+]?\d+(\.0*)?\s*$/.test(raw)) return BigInt(raw.replace(/\..*/, '').replace('+', ''));
+  if (typeof raw === 'number' && Number.isInteger(raw)) return BigInt(raw);
+  if (typeof raw === 'number') fail('int_from_float', 'Input should be a valid integer, got a number with a fractional part');
+  else fail('int_type', 'Input should be a valid integer');
+  return 0n;
+}, dumps);
 
 const WORDS = new Map<unknown, boolean>(
   ['true', 't', 'yes', 'y', 'on', '1']
@@ -72,7 +72,7 @@ const WORDS = new Map<unknown, boolean>(
 
 export const bool: Shape<boolean> = scalar((raw, fail) => {
   if (typeof raw === 'boolean') return raw;
-  const known = typeof raw === 'string' ? WORDS.get(raw.toLowerCase()) : raw === 1 ? true : raw === 0 ? false : undefined;
+  const known = typeof raw === 'string' ? WORDS.get(raw.toLowerCase()) : equals(raw, 1n) ? true : equals(raw, 0n) ? false : undefined;
   if (known === undefined) fail('bool_parsing', 'Input should be a valid boolean');
   return known ?? false;
 }, dumps);
@@ -123,7 +123,7 @@ export function dict<T>(of: Shape<T>): Shape<Map<string, T>> {
     load(raw, report, path) {
       const out = new Map<string, T>();
       if (!isDict(raw)) report(path, 'dict_type', 'Input should be a valid dictionary', raw);
-      else for (const [key, value] of Object.entries(raw)) out.set(keyOf(key), of.load(value, report, `${path}.${keyOf(key)}`));
+      else for (const [key, value] of raw) out.set(key, of.load(value, report, `${path}.${key}`));
       return out;
     },
     write(value, sorted) {
@@ -133,6 +133,11 @@ export function dict<T>(of: Shape<T>): Shape<Map<string, T>> {
     },
     copy: (value) => new Map([...value].map(([key, item]) => [key, of.copy(item)])),
   };
+}
+
+/** An instance of a model: not a dict, to which anything else compares and prints otherwise. */
+export function isModel(v: unknown): v is Record<string, unknown> {
+  return typeof v === 'object' && v !== null && !Array.isArray(v) && !isDict(v);
 }
 
 export type Fields = Record<string, Shape>;
@@ -151,27 +156,28 @@ export function record<F extends Fields>(
     fields,
     load(raw, report, path) {
       const out: Record<string, unknown> = {};
-      if (!isDict(raw)) {
+      const given = isModel(raw) ? new Map(Object.entries(raw)) : raw;
+      if (!isDict(given)) {
         report(path, 'model_type', `Input should be a valid dictionary or instance of ${name}`, raw);
         return out as RecordOf<F>;
       }
       for (const [key, shape] of entries) {
         const here = path === '' ? key : `${path}.${key}`;
-        if (Object.hasOwn(raw, key)) out[key] = shape.load(raw[key], report, here);
+        if (given.has(key)) out[key] = shape.load(given.get(key), report, here);
         else if (shape.fallback) out[key] = shape.fallback();
         else report(here, 'missing', 'Field required', raw);
       }
       if (extra === 'forbid') {
-        for (const key of Object.keys(raw)) {
+        for (const [key, value] of given) {
           if (!Object.hasOwn(fields, key))
-            report(path === '' ? key : `${path}.${key}`, 'extra_forbidden', 'Extra inputs are not permitted', raw[key]);
+            report(path === '' ? key : `${path}.${key}`, 'extra_forbidden', 'Extra inputs are not permitted', value);
         }
       }
       return out as RecordOf<F>;
     },
     write(value, sorted) {
       // Assigned unchecked it may be anything.
-      if (!isDict(value)) return dumps(value, sorted);
+      if (!isModel(value)) return dumps(value, sorted);
       let out = '{';
       for (const [key, shape] of sorted ? inOrder : entries) {
         if (out.length > 1) out += ', ';
@@ -180,7 +186,7 @@ export function record<F extends Fields>(
       return `${out}}`;
     },
     copy(value) {
-      if (!isDict(value)) return value;
+      if (!isModel(value)) return value;
       const out: Record<string, unknown> = {};
       for (const [key, shape] of entries) out[key] = shape.copy((value as Record<string, unknown>)[key]);
       return out as RecordOf<F>;
@@ -191,7 +197,7 @@ export function record<F extends Fields>(
 /** One of several models, told by a field whose value is a literal. */
 export function union<T extends Record<string, unknown>>(tag: keyof T & string, of: Record<string, Shape>): Shape<T> {
   const shapeOf = (value: unknown): Shape | undefined => {
-    const kind = isDict(value) ? value[tag] : undefined;
+    const kind = isDict(value) ? value.get(tag) : isModel(value) ? value[tag] : undefined;
     return typeof kind === 'string' && Object.hasOwn(of, kind) ? of[kind] : undefined;
   };
   return {
@@ -222,15 +228,15 @@ export function validate<T>(name: string, shape: Shape<T>, raw: unknown): T {
   throw new PythonError('ValidationError', `${errors} validation error${errors === 1 ? '' : 's'} for ${name}\n${lines.join('\n')}`);
 }
 
-/** What a model holds, as plain JSON whose keys stand as parseOrdered leaves them. */
-export function plain<T>(shape: Shape<T>, value: T): unknown {
-  return parseOrdered(shape.write(value, false));
+/** What a model holds, as `model_dump` gives it. */
+export function dump<T>(shape: Shape<T>, value: T): unknown {
+  return readExact(shape.write(value, false));
 }
 
 /** Merges a patch as the benchmark's initialization_data is merged: dicts key by key, everything else replaced. */
 export function merge(into: unknown, patch: unknown): unknown {
   if (!isDict(into) || !isDict(patch)) return patch;
-  const out = { ...into };
-  for (const [key, value] of Object.entries(patch)) out[key] = Object.hasOwn(out, key) ? merge(out[key], value) : value;
+  const out = new Map(into);
+  for (const [key, value] of patch) out.set(key, out.has(key) ? merge(out.get(key), value) : value);
   return out;
 }

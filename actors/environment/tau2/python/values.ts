@@ -1,6 +1,6 @@
 /**
- * Python's view of JSON values: what a tool of the benchmark sees when a model passes a list for a string. A number that is whole counts as an
- * int (JSON does not tell 1 from 1.0 in JavaScript).
+ * Python's view of JSON values, as exact-json.ts reads them: what a tool of the benchmark sees when a model passes a list for a string. An int is
+ * a bigint, a float a number, a dict a Map.
  */
 import { floatRepr } from './float.ts';
 
@@ -36,7 +36,7 @@ export function typeName(v: unknown): string {
   if (typeof v === 'string') return 'str';
   if (typeof v === 'boolean') return 'bool';
   if (typeof v === 'bigint') return 'int';
-  if (typeof v === 'number') return Number.isInteger(v) ? 'int' : 'float';
+  if (typeof v === 'number') return 'float';
   return Array.isArray(v) ? 'list' : 'dict';
 }
 
@@ -51,16 +51,10 @@ export function repr(v: unknown): string {
   if (typeof v === 'string') return stringRepr(v);
   if (typeof v === 'boolean') return v ? 'True' : 'False';
   if (typeof v === 'bigint') return v.toString();
-  if (typeof v === 'number') return numberText(v);
+  if (typeof v === 'number') return floatRepr(v);
   if (Array.isArray(v)) return `[${v.map(repr).join(', ')}]`;
   const entries = v instanceof Map ? [...v] : Object.entries(v as object);
   return `{${entries.map(([k, x]) => `${repr(k)}: ${repr(x)}`).join(', ')}}`;
-}
-
-/** A number as an int where it is whole. */
-export function numberText(v: number): string {
-  if (!Number.isInteger(v)) return floatRepr(v);
-  return Math.abs(v) < 1e21 ? String(v === 0 ? 0 : v) : BigInt(v).toString();
 }
 
 const ESCAPES: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t', '\\': '\\\\' };
@@ -81,19 +75,21 @@ function stringRepr(s: string): string {
 /** `a == b`: True == 1, lists and dicts by value. */
 export function equals(a: unknown, b: unknown): boolean {
   if (a === b) return true;
-  if (isNumeric(a) && isNumeric(b)) return Number(a) === Number(b);
-  if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((x, i) => equals(x, b[i]));
+  const [x, y] = [numberOf(a), numberOf(b)];
+  if (x !== undefined && y !== undefined) return x <= y && x >= y;
+  if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((item, i) => equals(item, b[i]));
   if (!isDict(a) || !isDict(b)) return false;
-  const keys = Object.keys(a);
-  return keys.length === Object.keys(b).length && keys.every((k) => Object.hasOwn(b, k) && equals(a[k], b[k]));
+  return a.size === b.size && [...a].every(([key, item]) => b.has(key) && equals(item, b.get(key)));
 }
 
-function isNumeric(v: unknown): v is number | bigint | boolean {
-  return typeof v === 'number' || typeof v === 'bigint' || typeof v === 'boolean';
+/** A number as Python counts with it; bools are ints. JavaScript compares ints with floats exactly, as Python does. */
+export function numberOf(v: unknown): number | bigint | undefined {
+  if (typeof v === 'boolean') return v ? 1n : 0n;
+  return typeof v === 'number' || typeof v === 'bigint' ? v : undefined;
 }
 
-export function isDict(v: unknown): v is Record<string, unknown> {
-  return typeof v === 'object' && v !== null && !Array.isArray(v) && !(v instanceof Map);
+export function isDict(v: unknown): v is Map<string, unknown> {
+  return v instanceof Map;
 }
 
 /** What a dict or set does with a key first. */
@@ -111,7 +107,7 @@ export function lookUp<T>(map: ReadonlyMap<string, T>, key: unknown): T | undefi
 export function iterate(v: unknown): unknown[] {
   if (typeof v === 'string') return [...v];
   if (Array.isArray(v)) return v;
-  if (isDict(v)) return Object.keys(v);
+  if (isDict(v)) return [...v.keys()];
   throw typeError(`'${typeName(v)}' object is not iterable`);
 }
 
@@ -155,13 +151,8 @@ export function compareStrings(a: string, b: string): number {
 export function sorted(v: unknown): unknown[] {
   return [...iterate(v)].sort((a, b) => {
     if (typeof a === 'string' && typeof b === 'string') return compareStrings(a, b);
-    if (isNumeric(a) && isNumeric(b)) return Number(a) - Number(b);
+    const [x, y] = [numberOf(a), numberOf(b)];
+    if (x !== undefined && y !== undefined) return x < y ? -1 : x > y ? 1 : 0;
     throw typeError(`'<' not supported between instances of '${typeName(b)}' and '${typeName(a)}'`);
   });
-}
-
-/** A number for arithmetic and comparison; bools are numbers. */
-export function numeric(v: unknown, operation: string, other = 'int'): number {
-  if (isNumeric(v)) return Number(v);
-  throw typeError(`unsupported operand type(s) for ${operation}: '${typeName(v)}' and '${other}'`);
 }

@@ -1,10 +1,11 @@
 /** The telecom agent's 13 tools, and the methods that tasks call on the company's side. */
 import { z } from 'zod';
 import { transferTool } from '../common-tools.ts';
-import { floatRepr, round2 } from '../python/float.ts';
+import { arithmetic } from '../python/arithmetic.ts';
+import { fixed2, floatRepr } from '../python/float.ts';
 import { dumps, quote } from '../python/json.ts';
 import { list } from '../python/shape.ts';
-import { equals, lower, noAttribute, numeric, str, typeError, valueError } from '../python/values.ts';
+import { equals, lower, noAttribute, numberOf, str, typeError, typeName, valueError } from '../python/values.ts';
 import { Toolkit, tau2Tool } from '../toolkit.ts';
 import { type Bill, bill, type Customer, customer, device, line, plan } from './data.ts';
 import { type TelecomWorld, TODAY } from './world.ts';
@@ -14,11 +15,6 @@ const ids = {
   line: z.string().describe('id of the line'),
 };
 const ofLine = { customer_id: ids.customer, line_id: ids.line };
-
-/** `f"{x:.2f}"` */
-const money = (x: number): string => round2(x).toFixed(2);
-/** As a float prints; what is none prints as it is. */
-const amountText = (x: unknown): string => (typeof x === 'number' ? floatRepr(x) : str(x));
 
 const answerWithLine = (message: string, world: TelecomWorld, id: unknown): string =>
   `{"message": ${quote(message)}, "line": ${line.write(world.line(id), false)}}`;
@@ -125,14 +121,14 @@ const tools = [
     kind: 'read',
     description: "A customer's bills, the newest first.",
     parameters: z.object({ customer_id: ids.customer, limit: z.number().int().default(12).describe('how many at most') }),
-    run(world: TelecomWorld, { customer_id, limit = 12 }) {
+    run(world: TelecomWorld, { customer_id, limit = 12n }) {
       const bills = world.customer(customer_id).bill_ids.map((id) => world.bill(id));
       bills.sort((a, b) => (a.issue_date === b.issue_date ? 0 : a.issue_date < b.issue_date ? 1 : -1));
-      const whole = typeof limit === 'boolean' ? Number(limit) : limit;
-      if (whole !== null && !Number.isInteger(whole)) {
+      if (limit === null) return list(bill).write(bills, false);
+      if (typeof limit !== 'bigint' && typeof limit !== 'boolean') {
         throw typeError('slice indices must be integers or None or have an __index__ method');
       }
-      return list(bill).write(whole === null ? bills : bills.slice(0, whole as number), false);
+      return list(bill).write(bills.slice(0, Number(limit)), false);
     },
   }),
   tau2Tool({
@@ -161,9 +157,9 @@ const tools = [
       const { data_limit_gb } = world.plan(target.plan_id);
       return dumps({
         line_id,
-        data_used_gb: amountText(target.data_used_gb),
-        data_limit_gb: amountText(data_limit_gb),
-        data_refueling_gb: amountText(target.data_refueling_gb),
+        data_used_gb: str(target.data_used_gb),
+        data_limit_gb: str(data_limit_gb),
+        data_refueling_gb: str(target.data_refueling_gb),
         cycle_end_date: '2025-02-28',
       });
     },
@@ -200,16 +196,17 @@ const tools = [
     parameters: z.object({ ...ofLine, gb_amount: z.number().describe('gigabytes to add') }),
     run(world: TelecomWorld, { customer_id, line_id, gb_amount }) {
       const target = world.lineOf(customer_id, line_id);
-      const gb = numeric(gb_amount, '<=');
+      const gb = numberOf(gb_amount);
+      if (gb === undefined) throw typeError(`'<=' not supported between instances of '${typeName(gb_amount)}' and 'int'`);
       if (gb <= 0) throw valueError('Refuel amount must be positive');
       const { data_refueling_price_per_gb: price } = world.plan(target.plan_id);
-      const due = gb * price;
-      target.data_refueling_gb += gb;
-      charge(world, customer_id, due, `Data refueling: ${amountText(gb_amount)} GB at $${floatRepr(price)}/GB`);
+      const due = Number(arithmetic('*', gb, price));
+      target.data_refueling_gb = Number(arithmetic('+', target.data_refueling_gb, gb));
+      charge(world, customer_id, due, `Data refueling: ${str(gb_amount)} GB at $${floatRepr(price)}/GB`);
       return dumps({
-        message: `Successfully added ${amountText(gb_amount)} GB of data for line ${str(line_id)} for $${money(due)}`,
-        new_data_refueling_gb: amountText(target.data_refueling_gb),
-        charge: amountText(due),
+        message: `Successfully added ${str(gb_amount)} GB of data for line ${str(line_id)} for $${fixed2(due)}`,
+        new_data_refueling_gb: str(target.data_refueling_gb),
+        charge: str(due),
       });
     },
   }),
@@ -218,7 +215,7 @@ const tools = [
 export const telecomTools = new Toolkit<TelecomWorld>('TelecomTools', tools, {
   set_data_usage(world, { customer_id, line_id, data_used_gb }) {
     world.lineOf(customer_id, line_id).data_used_gb = data_used_gb as number;
-    return `Data usage set to ${amountText(data_used_gb)} GB for line ${str(line_id)}`;
+    return `Data usage set to ${str(data_used_gb)} GB for line ${str(line_id)}`;
   },
   suspend_line_for_overdue_bill(world, { customer_id, line_id, new_bill_id, contract_ended }) {
     const target = world.line(line_id);
@@ -245,7 +242,7 @@ export const telecomTools = new Toolkit<TelecomWorld>('TelecomTools', tools, {
     return `Line ${str(line_id)} suspended for unpaid bill ${str(new_bill_id)}. Contract ended: ${str(contract_ended)}`;
   },
   assert_data_refueling_amount: (world, { customer_id, line_id, expected_amount }) =>
-    Math.abs(world.lineOf(customer_id, line_id).data_refueling_gb - numeric(expected_amount, '-')) < 1e-6,
+    Math.abs(Number(arithmetic('-', world.lineOf(customer_id, line_id).data_refueling_gb, expected_amount))) < 1e-6,
   assert_line_status: (world, { customer_id, line_id, expected_status }) =>
     equals(world.lineOf(customer_id, line_id).status, expected_status),
   assert_overdue_bill_exists(world, { customer_id, overdue_bill_id }) {

@@ -1,6 +1,7 @@
 /** How the user's phone behaves: network search, switches, speed, messages with pictures. */
 import { round2 } from '../python/float.ts';
-import { hashable, isDict, noAttribute, PythonError } from '../python/values.ts';
+import { isModel } from '../python/shape.ts';
+import { hashable, noAttribute, PythonError } from '../python/values.ts';
 import { type Apn, defaultApn, type Permissions } from './user-data.ts';
 import type { TelecomWorld } from './world.ts';
 
@@ -11,7 +12,7 @@ export function expect(condition: boolean): void {
 /** The settings of the access point; anything may have been assigned to them. */
 export function apnOf(world: TelecomWorld, attribute: string): Apn {
   const settings = world.phone.active_apn_settings;
-  if (!isDict(settings)) throw noAttribute(settings, attribute);
+  if (!isModel(settings)) throw noAttribute(settings, attribute);
   return settings;
 }
 

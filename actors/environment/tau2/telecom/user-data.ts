@@ -54,7 +54,7 @@ const phone = record(
     network_signal_strength: or(signal, 'good'),
     network_technology_connected: or(technology, '5G'),
     network_connection_status: or(literal('connected', 'searching', 'no_service', 'emergency_only') as Shape<string>, 'connected'),
-    battery_level: or(int, 80),
+    battery_level: or(int, 80n),
     data_enabled: or(bool, true),
     roaming_enabled: or(bool, false),
     network_mode_preference: or(literal(...MODES) as Shape<string>, '4g_5g_preferred'),

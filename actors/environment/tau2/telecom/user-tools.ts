@@ -1,6 +1,6 @@
 /** The telecom user's 30 tools: what a person can see and do on the phone. */
 import { z } from 'zod';
-import { floatRepr, round2 } from '../python/float.ts';
+import { fixed2 } from '../python/float.ts';
 import { validate } from '../python/shape.ts';
 import { isDict, lower, noAttribute, repr, str } from '../python/values.ts';
 import { type Tau2Tool, type ToolKind, Toolkit, tau2Tool } from '../toolkit.ts';
@@ -17,7 +17,6 @@ function simple(name: string, kind: ToolKind, description: string, run: (world: 
 const withBar = (world: TelecomWorld, said: string): string => `${said}\nStatus Bar: ${phone.statusBar(world)}`;
 const onOff = (on: boolean): string => (on ? 'ON' : 'OFF');
 const yesNo = (yes: boolean): string => (yes ? 'Yes' : 'No');
-const amountText = (x: unknown): string => (typeof x === 'number' ? floatRepr(x) : str(x));
 /** A setting that should be one of some words, but may hold what was assigned. */
 const word = (value: unknown): string => {
   if (typeof value !== 'string') throw noAttribute(value, 'value');
@@ -92,7 +91,7 @@ const network: Tau2Tool<TelecomWorld>[] = [
   simple('run_speed_test', 'read', 'Measures the speed of mobile data.', (w) => {
     const { speed, description } = phone.speedTest(w);
     if (speed === null) return `Speed test failed: ${description}.`;
-    return `Speed Test Result: ${round2(speed).toFixed(2)} Mbps (${description}). ${ADVICE[description] ?? ''}`;
+    return `Speed Test Result: ${fixed2(speed)} Mbps (${description}). ${ADVICE[description] ?? ''}`;
   }),
   simple('toggle_airplane_mode', 'write', 'Switches airplane mode on or off.', (w) => {
     const on = phone.toggleAirplaneMode(w);
@@ -256,12 +255,12 @@ const apps: Tau2Tool<TelecomWorld>[] = [
   simple('check_payment_request', 'read', 'Whether you are asked to pay a bill.', ({ surroundings: { payment_request: due } }) =>
     due === null
       ? 'No payment request has been made.'
-      : `You have a payment request for bill ${due.bill_id} of ${amountText(due.amount_due)} USD.`,
+      : `You have a payment request for bill ${due.bill_id} of ${str(due.amount_due)} USD.`,
   ),
   simple('make_payment', 'write', 'Pays the bill that you are asked to pay.', ({ surroundings: { payment_request: due } }) => {
     if (due === null) return 'You do not have a payment request.';
     due.paid = true;
-    return `Payment of ${amountText(due.amount_due)} USD has been made for bill ${due.bill_id}.`;
+    return `Payment of ${str(due.amount_due)} USD has been made for bill ${due.bill_id}.`;
   }),
 ];
 
