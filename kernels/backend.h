@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SFX_BACKEND_VERSION 8
+#define SFX_BACKEND_VERSION 9
 
 typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
 
@@ -296,6 +296,9 @@ const sfx_backend* sfx_cpu_backend(const char* isa);
 // a status and a message.
 typedef const sfx_backend* (*sfx_backend_open_function)(int32_t version, int32_t device, int32_t* status, char* message,
                                                         int64_t message_bytes);
+// And under the name sfx_backend_probe: whether that device could be opened, without taking it or any of its memory.
+// The message says what the device is, or why not.
+typedef int32_t (*sfx_backend_probe_function)(int32_t version, int32_t device, char* message, int64_t message_bytes);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@ export const kernelErrorCodes = {
   SINKFLEX_ADDON_MISMATCH: 'The built addon is of another version of the package: run `node scripts/install.mjs`.',
   SINKFLEX_CPU_UNSUPPORTED: 'SINKFLEX_CPU names an instruction set that this machine or build does not have: unset it, or choose another.',
   SINKFLEX_BACKEND_MISSING:
-    'Build the CUDA backend with `npm run build:cuda` (needs nvcc 12 or newer and CMake), or use backend: cpu. `sinkflex doctor` says what was found.',
+    'Build the CUDA backend with `npm run build:cuda` (needs nvcc 12 or newer and CMake) or name one in SINKFLEX_CUDA_LIBRARY, or compute on the CPU (--device cpu). `sinkflex doctor` says what was found.',
   SINKFLEX_BACKEND_MISMATCH: 'The backend library is of another version of the package, or none: run `npm run build:cuda` again.',
   SINKFLEX_DEVICE_UNAVAILABLE:
     'No usable GPU: the message says whether the driver, the device or its compute capability (8.0 or newer) is missing. `nvidia-smi` shows what the driver sees.',

@@ -17,7 +17,7 @@ export {
   sinkAttentionBackwardAsync,
   sinkFunctions,
 } from './attention.ts';
-export { type BackendChoice, cudaLibrary, openBackend } from './backend-library.ts';
+export { type BackendChoice, cudaLibrary, deviceChoice, probeDevice } from './backend-library.ts';
 export { readModelConfig } from './checkpoint.ts';
 export { Engine, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';
 export type { EngineStats } from './engine-stats.ts';

@@ -76,7 +76,7 @@ async function addon(): Promise<Check> {
   }
 }
 
-/** Only for backend: cuda; nothing else needs a GPU. */
+/** Only for --device cuda; nothing else needs a GPU. */
 async function cuda(): Promise<Check> {
   const finder = join(packageRoot, 'scripts/check/find-nvcc.mjs'); // as build:cuda finds it
   const path = existsSync(finder)
@@ -85,15 +85,15 @@ async function cuda(): Promise<Check> {
   const nvcc = spawnSync(path ?? 'nvcc', ['--version'], { encoding: 'utf8', timeout: 10_000 });
   const toolkit = nvcc.status === 0 ? `nvcc ${/release ([\d.]+)/.exec(nvcc.stdout)?.[1] ?? ''}` : 'no nvcc';
   try {
-    const { openBackend } = await import('../kernels/index.ts');
-    return { name: 'CUDA backend', state: 'ok', found: `loaded, ${openBackend({ backend: 'cuda' })}` };
+    const { probeDevice } = await import('../kernels/index.ts');
+    return { name: 'CUDA backend', state: 'ok', found: `loaded, cuda:0 is ${probeDevice({ backend: 'cuda' })}` };
   } catch (error) {
     const { code, message } = error as { code?: string; message: string };
     const missing = code === 'SINKFLEX_BACKEND_MISSING';
     return {
       name: 'CUDA backend',
       state: 'note',
-      found: missing && !message.includes('does not load') ? `not built (${toolkit})` : `built, ${message}`,
+      found: message.startsWith('the CUDA backend is not built') ? `not built (${toolkit})` : message,
       fix: missing
         ? 'only for GPUs: npm run build:cuda, with the CUDA toolkit 12 or newer and CMake'
         : 'works on the CPU; the GPU needs its driver (nvidia-smi)',

@@ -18,6 +18,7 @@ import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
 import { evaluateAtEndpoint } from './evaluate-endpoint.ts';
 import { lastCheckpoint } from './model-folder.ts';
+import { deviceSettings } from './option-values.ts';
 import { alsoRows, resultLine } from './report.ts';
 import { stopSignal } from './stop-signal.ts';
 import { duration, interval, table } from './text.ts';
@@ -29,6 +30,7 @@ interface EvaluateOptions {
   output?: string;
   json?: boolean;
   also?: string[];
+  device?: string;
 }
 
 export function evaluateCommand(): Command {
@@ -49,6 +51,7 @@ export function evaluateCommand(): Command {
       (settings: string, before: string[]) => [...before, settings],
       [],
     )
+    .option('--device <name>', "what the model computes on: cpu, cuda (the first GPU), cuda:1; default the run's own")
     .option('--json', 'print the result as one JSON line')
     .addHelpText(
       'after',
@@ -75,12 +78,14 @@ async function evaluate(target: string | undefined, words: readonly string[], o:
   const display = new Display();
   try {
     const output = o.output ?? join(temporary!, 'run');
-    const config = await evaluationConfig(saved, parseOverrides(words), checkpoint, output);
+    const settings =
+      o.device === undefined ? words : [...Object.entries(deviceSettings(o.device)).map(([key, name]) => `${key}=${name}`), ...words];
+    const config = await evaluationConfig(saved, parseOverrides(settings), checkpoint, output);
     // All are read before the first is scored.
     const others = await Promise.all(
-      (o.also ?? []).map(async (settings, i) => {
-        const more = [...words, ...settings.split(/\s+/).filter((word) => word !== '')];
-        return { settings, under: await evaluationConfig(saved, parseOverrides(more), checkpoint, `${output}-also-${i + 1}`) };
+      (o.also ?? []).map(async (also, i) => {
+        const more = [...settings, ...also.split(/\s+/).filter((word) => word !== '')];
+        return { settings: also, under: await evaluationConfig(saved, parseOverrides(more), checkpoint, `${output}-also-${i + 1}`) };
       }),
     );
     const score = (settings: TrainingConfig) => train(settings, { preset: 'evaluate', onProgress: display.listen, signal: stop.signal });

@@ -6,7 +6,7 @@ import { Command, Option } from 'commander';
 import { type TurnDelta, turnReader } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
 import { openModel } from './model-folder.ts';
-import { between, wholeNumber } from './option-values.ts';
+import { between, deviceOption, wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 
 interface GenerateOptions {
@@ -25,6 +25,7 @@ interface GenerateOptions {
   topLogprobs?: number;
   seed?: number;
   threads: number;
+  device: string;
   dtype: 'float32' | 'bfloat16';
   maxModelLen?: number;
   json?: boolean;
@@ -51,6 +52,7 @@ export function generateCommand(): Command {
     .option('--top-logprobs <n>', 'with --json: the most likely tokens beside each one drawn', wholeNumber(0))
     .option('--seed <n>', 'the same seed gives the same answer; default a random one', wholeNumber(0))
     .option('--threads <n>', 'default all processors', wholeNumber(1), availableParallelism())
+    .addOption(deviceOption())
     .addOption(
       new Option('--dtype <dtype>', 'what the weights are held in; bfloat16 halves their memory')
         .choices(['float32', 'bfloat16'])
@@ -80,6 +82,7 @@ async function generate(target: string, prompt: string | undefined, o: GenerateO
     dtype: o.dtype,
     maxSequences: 1,
     threads: o.threads,
+    device: o.device,
     ...(o.maxModelLen === undefined ? {} : { maxModelLength: o.maxModelLen }),
   });
   const seed = o.seed ?? randomInt(2 ** 32);

@@ -20,6 +20,7 @@ import { homeAgent, launcherOf, type PlannedAgent, planRun, type RunningCluster,
 import { Display } from './display.ts';
 import { readFaultPlan } from './fault-plan.ts';
 import { hubModel } from './model-folder.ts';
+import { deviceSettings } from './option-values.ts';
 import { compose, DEFAULT_PRESET, listPresets } from './presets.ts';
 import { debugTable, finalTable, resultLine } from './report.ts';
 import { writeReport } from './run-report/command.ts';
@@ -33,6 +34,7 @@ export interface LaunchOptions {
   output?: string;
   resume?: string;
   sandbox?: string;
+  device?: string;
   tau2Data?: string;
   tau2Fixes?: string;
   debugRolloutOnly?: boolean;
@@ -64,6 +66,10 @@ export function launchCommand(): Command {
     .option('--tau2-data <folder>', 'where the data of tau2-bench are (env.options.data)')
     .option('--tau2-fixes <names>', "the benchmark's faults to put right, or all (env.options.fixes)")
     .option('--sandbox <provider>', 'where programs of the policy run: local, runsc, or unsafe-subprocess (env.options.sandbox)')
+    .option(
+      '--device <name>',
+      'what models compute on: cpu, cuda (the first GPU), cuda:1 (actor.device, rollout.device and reference.device)',
+    )
     .option('--faults <plan>', 'YAML file of what is to go wrong in the run: docs/faults.md')
     .option(
       '--dry-run',
@@ -142,6 +148,7 @@ export async function composeLaunch(
   if (o.sandbox !== undefined) flags['env.options.sandbox'] = o.sandbox;
   if (o.tau2Data !== undefined) flags['env.options.data'] = o.tau2Data;
   if (o.tau2Fixes !== undefined) flags['env.options.fixes'] = o.tau2Fixes;
+  if (o.device !== undefined) Object.assign(flags, deviceSettings(o.device));
   return compose({
     ...(preset === undefined ? {} : { preset }),
     files: o.config ?? [],
@@ -165,8 +172,16 @@ async function dryRun(config: TrainingConfig, preset: string): Promise<string> {
       `# Agents (${config.cluster.launcher})\n${table([['node', 'where', 'cpus', 'gpus'], ...rows], { header: true, indent: '# ' })}\n`,
     );
   }
-  const rows = (await planRun(config, agents)).map((a) => [a.name, a.kind, a.isolation, String(a.threads), a.node ?? 'waits', a.why]);
-  const placement = table([['actor', 'kind', 'isolation', 'threads', 'node', 'why'], ...rows], { header: true, indent: '# ' });
+  const rows = (await planRun(config, agents)).map((a) => [
+    a.name,
+    a.kind,
+    a.isolation,
+    String(a.threads),
+    a.device ?? '-',
+    a.node ?? 'waits',
+    a.why,
+  ]);
+  const placement = table([['actor', 'kind', 'isolation', 'threads', 'device', 'node', 'why'], ...rows], { header: true, indent: '# ' });
   return `${parts.join('\n')}\n# Placement\n${placement}\n\n# Memory\n${memoryPlan(config)}\n`;
 }
 

@@ -1,5 +1,6 @@
 // Values of command-line options: what commander calls to read one. A wrong value is a usage error that says what it must be.
-import { InvalidArgumentError } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
+import { deviceChoice, isSinkflexError } from '../kernels/index.ts';
 
 export function port(text: string): number {
   const value = wholeNumber(0)(text);
@@ -29,3 +30,21 @@ export function pair(text: string, earlier: Record<string, string>): Record<stri
   if (at < 1) throw new InvalidArgumentError('it must be name=value');
   return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) };
 }
+
+/** --device of a command whose model runs in its own process. */
+export function deviceOption(): Option {
+  return new Option('--device <name>', 'what the model computes on: cpu, cuda (the first GPU), cuda:1')
+    .default('cpu')
+    .argParser((name: string) => {
+      try {
+        deviceChoice(name);
+        return name;
+      } catch (error) {
+        throw isSinkflexError(error) ? new InvalidArgumentError(error.message) : error;
+      }
+    });
+}
+
+/** --device as settings of a run. */
+export const deviceSettings = (device: string): Record<string, string> =>
+  Object.fromEntries(['actor', 'rollout', 'reference'].map((role) => [`${role}.device`, device]));

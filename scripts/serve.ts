@@ -7,7 +7,7 @@ import { Command, Option } from 'commander';
 import { createServer } from '../actors/index.ts';
 import { CommandError } from './errors.ts';
 import { openModel } from './model-folder.ts';
-import { port, wholeNumber } from './option-values.ts';
+import { deviceOption, port, wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 
 interface ServeOptions {
@@ -17,6 +17,7 @@ interface ServeOptions {
   maxNumSeqs: number;
   maxModelLen?: number;
   threads: number;
+  device: string;
   dtype: 'float32' | 'bfloat16';
   apiKeyFile?: string;
   tlsCert?: string;
@@ -49,6 +50,7 @@ export function serveCommand(): Command {
       wholeNumber(2),
     )
     .option('--threads <n>', 'threads of the engine; default all processors', wholeNumber(1), availableParallelism())
+    .addOption(deviceOption())
     .addOption(
       new Option('--dtype <dtype>', 'what the weights are held in; bfloat16 halves their memory')
         .choices(['float32', 'bfloat16'])
@@ -95,6 +97,7 @@ async function serve(target: string, o: ServeOptions): Promise<void> {
     ...(o.maxModelLen === undefined ? {} : { maxModelLength: o.maxModelLen }),
     maxSequences: o.maxNumSeqs,
     threads: o.threads,
+    device: o.device,
     engine: {
       prefixCaching: o.prefixCaching,
       ...(o.maxNumBatchedTokens === undefined ? {} : { maxNumBatchedTokens: o.maxNumBatchedTokens }),

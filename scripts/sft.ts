@@ -7,7 +7,7 @@ import { SinkflexError } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
 import { modelFolderOf } from './model-folder.ts';
-import { between, wholeNumber } from './option-values.ts';
+import { between, deviceOption, wholeNumber } from './option-values.ts';
 import { stopSignal } from './stop-signal.ts';
 import { duration, table, thousands } from './text.ts';
 
@@ -62,6 +62,7 @@ export function sftCommand(): Command {
     .option('--val-steps <n>', 'steps between validations; 0: at the end of each epoch', wholeNumber(0), 0)
     .option('--seed <n>', 'of the order of the examples', wholeNumber(0), 1)
     .option('--threads <n>', 'default all processors', wholeNumber(1), availableParallelism())
+    .addOption(deviceOption())
     .option('--json', 'print the result as one JSON line')
     .addHelpText(
       'after',

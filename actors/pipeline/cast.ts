@@ -15,7 +15,7 @@ import type { RolloutWorker } from './pool.ts';
 import type { ProgressListener } from './progress.ts';
 import type { Recorder } from './recorder.ts';
 import type { ActorRecord } from './run-folder.ts';
-import { environmentOptions, environmentTimeoutMs, recipeOf, rolloutServer } from './settings.ts';
+import { deviceOf, environmentOptions, environmentTimeoutMs, recipeOf, rolloutServer } from './settings.ts';
 import { TrainerGroup } from './trainer-group.ts';
 
 /** Deaths within a minute that an actor is restarted after. */
@@ -98,6 +98,7 @@ export function spawnRollout(
       {
         store: hosts.store,
         threads: placement.rolloutThreads,
+        device: deviceOf(rollout, i),
         maxSequences: placement.sequences,
         limits: { maxTokens: rollout.max_model_len, maxTokensPerTurn: rollout.max_tokens_per_turn, maxTurns: config.env.max_turns },
         environment: config.env.name,
@@ -139,7 +140,16 @@ export function spawnTrainers({ config, placement, store, hosts }: Omit<Casting,
     spawn(TrainerActor, {
       name: trainerName(rank),
       threads,
-      args: [{ store, threads, recipe: recipeOf(config), fenced: true, ...(members > 1 ? { shard: { rank, members } } : {}) }],
+      args: [
+        {
+          store,
+          threads,
+          device: deviceOf(config.actor, rank),
+          recipe: recipeOf(config),
+          fenced: true,
+          ...(members > 1 ? { shard: { rank, members } } : {}),
+        },
+      ],
       imports: importsOf(config),
       ...hosts.deal.home,
       ...supervision(config),
@@ -162,6 +172,7 @@ export function spawnReference(c: Omit<Casting, 'dialogue'>, folder: string): Ac
         folder,
         policy: store,
         threads,
+        device: deviceOf(config.reference, 0),
         temperature: config.rollout.temperature,
         microBatchTokens: config.actor.ppo_micro_batch_size_tokens,
       },
@@ -222,6 +233,8 @@ export interface PlannedActor {
   kind: string;
   isolation: string;
   threads: number;
+  /** What its engine computes on; none in those without one. */
+  device?: string;
   /** What it asks of its node, and a clause that says why. */
   labels?: Record<string, string>;
   strategy?: { node: string; soft: boolean };
@@ -232,21 +245,23 @@ export interface PlannedActor {
 export function planPlacement(config: TrainingConfig, over?: { home: string; nodes: readonly ClusterNode[] }): PlannedActor[] {
   const p = place(config, availableParallelism());
   const deal = over === undefined ? undefined : dealOut(over.home, over.nodes);
-  const many = (n: number, name: string, kind: string, threads: number): PlannedActor[] =>
+  const many = (n: number, name: string, kind: string, threads: number, on?: { device: readonly string[] }): PlannedActor[] =>
     Array.from({ length: n }, (_, i) => {
       const away = deal?.away(i) ?? {};
       const why = away.strategy === undefined ? 'wherever there is room' : `${i + 1} of ${n}, dealt out over the nodes of other hosts`;
-      return { name: `${name}-${i}`, kind, isolation: 'process', threads, ...away, why };
+      return { name: `${name}-${i}`, kind, isolation: 'process', threads, ...(on && { device: deviceOf(on, i) }), ...away, why };
     });
-  const home = (name: string, kind: string, threads: number): PlannedActor => {
+  const home = (name: string, kind: string, threads: number, device: string): PlannedActor => {
     const why = over === undefined ? 'wherever there is room' : 'on the host of the weights';
-    return { name, kind, isolation: 'process', threads, ...deal?.home, why };
+    return { name, kind, isolation: 'process', threads, device, ...deal?.home, why };
   };
   return [
     { name: 'driver', kind: 'driver', isolation: 'this process', threads: 1, why: 'it holds the weights' },
     ...many(p.environmentActors, 'environment', 'EnvironmentActor', 1),
-    ...many(p.rolloutActors, 'rollout', 'RolloutActor', p.rolloutThreads),
-    ...Array.from({ length: p.trainers }, (_, rank) => home(trainerName(rank), 'TrainerActor', p.trainerThreads)),
-    ...(p.referenceThreads === undefined ? [] : [home('reference', 'ReferenceActor', p.referenceThreads)]),
+    ...many(p.rolloutActors, 'rollout', 'RolloutActor', p.rolloutThreads, config.rollout),
+    ...Array.from({ length: p.trainers }, (_, rank) =>
+      home(trainerName(rank), 'TrainerActor', p.trainerThreads, deviceOf(config.actor, rank)),
+    ),
+    ...(p.referenceThreads === undefined ? [] : [home('reference', 'ReferenceActor', p.referenceThreads, deviceOf(config.reference, 0))]),
   ];
 }

@@ -1,6 +1,6 @@
 // Settings of the policy's updates: loss, batches, optimiser.
 import { z } from 'zod';
-import { count, fraction, key, learningRate, positive, section } from './config-key.ts';
+import { count, devices, fraction, key, learningRate, positive, section } from './config-key.ts';
 
 export const actorSettings = section({
   optim: section({
@@ -93,4 +93,5 @@ export const actorSettings = section({
     'data-parallel trainers: each passes its part of a step, gradients are added up over shared memory, the moments are divided (ZeRO-1); bits depend on their number, not on the run',
   ),
   threads: key(count().nullable(), null, 'threads', 'engine threads of the trainer; null fits the machine'),
+  device: devices('what the trainer computes on'),
 });

@@ -8,7 +8,7 @@ import { samplerNames } from '../tasks/index.ts';
 import { rejections } from '../trainer/index.ts';
 import { actorSettings } from './config-actor.ts';
 import { clusterSettings } from './config-cluster.ts';
-import { count, fraction, key, learningRate, positive, section } from './config-key.ts';
+import { count, devices, fraction, key, learningRate, positive, section } from './config-key.ts';
 
 /** Episodes of one training step, all of which are held in memory. */
 export const MAX_STEP_SAMPLES = 65536;
@@ -173,6 +173,7 @@ export const TrainingConfig = z.strictObject({
     top_k: key(z.int().min(-1), -1, 'tokens', 'tokens kept; -1 keeps all'),
     num_actors: key(count().nullable(), null, 'actors', 'rollout actors; null fits the machine'),
     threads: key(count().nullable(), null, 'threads', 'engine threads of one rollout actor; null fits the machine'),
+    device: devices('what rollout actors compute on'),
     name: key(
       z.enum(['sinkflex', 'vllm', 'sglang']),
       'sinkflex',
@@ -217,6 +218,7 @@ export const TrainingConfig = z.strictObject({
   actor: actorSettings,
   reference: section({
     threads: key(count().nullable(), null, 'threads', 'engine threads of the reference actor; null fits the machine'),
+    device: devices('what the reference computes on'),
   }),
   algorithm: section({
     adv_estimator: key(

@@ -29,7 +29,7 @@ import { withModule } from './module.ts';
 import { place } from './placement.ts';
 import { PolicySteps } from './policy-steps.ts';
 import { RolloutPool } from './pool.ts';
-import { checkCpu, checkEnvironment, hasReference, referenceFolder, writeReference } from './preflight.ts';
+import { checkCpu, checkDevices, checkEnvironment, hasReference, referenceFolder, writeReference } from './preflight.ts';
 import type { ProgressListener, TrainingOptions } from './progress.ts';
 import { Recorder } from './recorder.ts';
 import { Replay } from './replay.ts';
@@ -66,6 +66,7 @@ export async function debugRun(settings: TrainingConfig, options: TrainingOption
   try {
     checkCpu();
     const config = await withModule(settings);
+    checkDevices(config);
     const { train_only: replayed } = config.debug;
     const source = replayed === null ? undefined : await openSource(replayed);
     const model = source?.checkpoint === undefined ? config.model.path : modelFolder(source.checkpoint);

@@ -6,7 +6,7 @@ import { dialogueOf } from '../rollout/index.ts';
 import type { TrainingConfig } from './config.ts';
 import { adaptersOf, resolveModel } from './model.ts';
 import { place } from './placement.ts';
-import { momentsOf, usesReference } from './settings.ts';
+import { momentsOf, usesDevice, usesReference } from './settings.ts';
 
 /** Slots that the store of the policy takes at once, and that of the reference. */
 const POLICY_SLOTS = 3;
@@ -26,6 +26,9 @@ export interface RunMemory {
   reference: number;
   /** Bounds of the key/value caches of all rollout actors. */
   cache: number;
+  /** What of these GPUs hold. */
+  onDevices: number;
+  /** What the machine's own memory holds. */
   total: number;
 }
 
@@ -64,7 +67,9 @@ export function runMemory(config: TrainingConfig, model: ModelConfig, cores = av
     reference,
     cache: rollout.name === 'sinkflex' ? placement.rolloutActors * tokens * perToken : 0,
   };
-  return { ...parts, total: Object.values(parts).reduce((sum, bytes) => sum + bytes, 0) };
+  const onDevices =
+    (usesDevice(config.actor) ? parts.gradients + parts.optimizer + parts.activations : 0) + (usesDevice(rollout) ? parts.cache : 0);
+  return { ...parts, onDevices, total: Object.values(parts).reduce((sum, bytes) => sum + bytes, 0) - onDevices };
 }
 
 /** The same of settings alone, for a plan: its model is looked at where it is, and nothing is read but its shape. Throws where it is not there. */
@@ -106,8 +111,9 @@ export function checkRunMemory(config: TrainingConfig, model: ModelConfig, what:
 }
 
 /** Categories that are not empty, as people read them. */
-export function memoryRows({ total: _, ...parts }: RunMemory): [name: string, size: string][] {
-  return Object.entries(parts).flatMap(([name, bytes]) => (bytes > 0 ? [[name, sizeText(bytes)] as [string, string]] : []));
+export function memoryRows({ total: _, onDevices, ...parts }: RunMemory): [name: string, size: string][] {
+  const rows = Object.entries({ ...parts, 'of these on GPUs': onDevices });
+  return rows.flatMap(([name, bytes]) => (bytes > 0 ? [[name, sizeText(bytes)] as [string, string]] : []));
 }
 
 /** Single changes that save a hundredth at least, and what the run would take with them; the best first. */

@@ -1,7 +1,7 @@
 /** What a run needs of its user and machine, asked in the driver before the run folder is made or anything is started. */
 import { cpSync, existsSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { cpu, isSinkflexError, SinkflexError } from '../../kernels/index.ts';
+import { cpu, deviceChoice, isSinkflexError, probeDevice, SinkflexError } from '../../kernels/index.ts';
 import { entry, make } from '../environment/index.ts';
 import { ActorsError } from '../errors.ts';
 import { checkReward } from '../reward/index.ts';
@@ -21,6 +21,12 @@ export function checkCpu(): void {
       { cause },
     );
   }
+}
+
+/** What the run is to compute on is there: SINKFLEX_BACKEND_MISSING or SINKFLEX_DEVICE_UNAVAILABLE where it is not. Rollouts of other hosts have theirs. */
+export function checkDevices({ actor, cluster, reference, rollout }: TrainingConfig): void {
+  const here = [actor, reference, ...(cluster.launcher === null && cluster.address === null ? [rollout] : [])];
+  for (const name of new Set(here.flatMap(({ device }) => device))) probeDevice(deviceChoice(name));
 }
 
 /** Creates the environment once with the options of the run: SINKFLEX_ENVIRONMENT_OPTION here, not in every actor. */

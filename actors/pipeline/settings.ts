@@ -11,6 +11,12 @@ export function usesReference(c: TrainingConfig): boolean {
   return c.actor.use_kl_loss || c.algorithm.use_kl_in_reward;
 }
 
+/** The device of the i-th actor of a kind. */
+export const deviceOf = ({ device }: { device: readonly string[] }, i: number): string => device[i % device.length]!;
+
+/** Whether any of its actors keeps its work on a GPU. */
+export const usesDevice = ({ device }: { device: readonly string[] }): boolean => device.some((name) => name !== 'cpu');
+
 /** What the optimiser keeps its moments in. */
 export function momentsOf(c: TrainingConfig): MomentDtype {
   return c.actor.optim.optimizer === 'adamw_8bit' ? '8bit' : 'float32';

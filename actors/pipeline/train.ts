@@ -13,7 +13,7 @@ import { ConfigError, type TrainingConfig } from './config.ts';
 import { resolveModel } from './model.ts';
 import { withModule } from './module.ts';
 import { place } from './placement.ts';
-import { checkCpu, checkEnvironment, checkReference } from './preflight.ts';
+import { checkCpu, checkDevices, checkEnvironment, checkReference } from './preflight.ts';
 import type { ProgressListener, TrainingOptions, TrainingResult } from './progress.ts';
 import { Recorder } from './recorder.ts';
 import { goOnFrom, namedCheckpoint, newestCheckpoint } from './resume-point.ts';
@@ -49,6 +49,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
   try {
     checkCpu();
     const asked = await withModule(settings);
+    checkDevices(asked);
     if (asked.resume !== null) {
       const warn = (text: string) => progress({ kind: 'note', level: 'warning', text });
       from = namedCheckpoint(asked.resume);

@@ -1,5 +1,5 @@
 /** The reference: frozen weights in a store of its own, and their log-probabilities for the sequences that are trained. */
-import { Engine, readModelConfig, type StoreAddress, WeightStore } from '../../kernels/index.ts';
+import { deviceChoice, Engine, readModelConfig, type StoreAddress, WeightStore } from '../../kernels/index.ts';
 import { defineActor } from '../../runtime/index.ts';
 import { microBatches, sliceBatch, tokenSpan } from '../trajectory/index.ts';
 
@@ -9,6 +9,8 @@ export interface ReferenceOptions {
   /** The policy's store: matrices are stored as there, and a model below adapters is read in place. */
   policy?: StoreAddress;
   threads: number;
+  /** Where the engine computes: cpu (default), cuda or cuda:1. */
+  device?: string;
   temperature: number;
   /** Tokens of one pass. */
   microBatchTokens: number;
@@ -26,7 +28,13 @@ export class Reference {
       ? WeightStore.createAdapter(WeightStore.open(o.policy.adapter.base), o.policy.adapter.config, { slots: 2 })
       : WeightStore.create(readModelConfig(o.folder), { slots: 2, ...(o.policy?.dtype && { dtype: o.policy.dtype }) });
     this.#store.loadFolder(o.folder);
-    this.#engine = new Engine({ store: this.#store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64 });
+    this.#engine = new Engine({
+      store: this.#store,
+      ...deviceChoice(o.device ?? 'cpu'),
+      threads: o.threads,
+      maxSequences: 1,
+      maxSequenceTokens: 64,
+    });
   }
 
   /** [n] log pi_ref of the tokens that the policy produced (mask 1), 0 elsewhere. */

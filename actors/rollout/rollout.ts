@@ -3,7 +3,7 @@
  * batching); an episode that waits for its environment is simply not in the step. Calls are concurrent: each assignment answers when its
  * last episode is done.
  */
-import { Engine, type EngineOptions, type StoreAddress, type WeightStore } from '../../kernels/index.ts';
+import { deviceChoice, Engine, type EngineOptions, type StoreAddress, type WeightStore } from '../../kernels/index.ts';
 import { type ActorHandle, currentActor, defineActor, withOptions } from '../../runtime/index.ts';
 import { type EnvironmentActor, entry, trainingTask } from '../environment/index.ts';
 import { type Chat, episodeIds } from '../language/index.ts';
@@ -18,6 +18,8 @@ import { openWeights, type ReplicatedStore } from './weights.ts';
 export interface RolloutOptions {
   store: StoreAddress | ReplicatedStore;
   threads: number;
+  /** Where the engine computes: cpu (default), cuda or cuda:1. */
+  device?: string;
   /** Episodes that run at once. */
   maxSequences: number;
   limits: EpisodeLimits;
@@ -89,6 +91,7 @@ export class Rollout {
     }
     this.#engine = new Engine({
       store: this.#store,
+      ...deviceChoice(o.device ?? 'cpu'),
       threads: o.threads,
       maxSequences: o.maxSequences,
       maxSequenceTokens: o.limits.maxTokens,

@@ -1,6 +1,15 @@
 /** A model folder ready to answer: weights, engine, tokenizer, chat template, and what its generation_config.json says. */
 import { basename, resolve } from 'node:path';
-import { Engine, type EngineOptions, type GenerateRequest, readModelConfig, type WeightDtype, WeightStore } from '../../kernels/index.ts';
+import {
+  deviceChoice,
+  Engine,
+  type EngineOptions,
+  type GenerateRequest,
+  probeDevice,
+  readModelConfig,
+  type WeightDtype,
+  WeightStore,
+} from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import {
   type ConversationTemplate,
@@ -19,6 +28,8 @@ export interface ServedModelOptions {
   /** Default: the folder's name. */
   name?: string;
   threads?: number;
+  /** Where the engine computes: cpu (default), cuda or cuda:1. */
+  device?: string;
   /** What the weights are held in; the engine computes in float32 either way. Default float32. */
   dtype?: WeightDtype;
   /** Sequences that generate at a time. Default 16. */
@@ -79,8 +90,11 @@ export interface GenerationDefaults {
   repetitionPenalty: number;
 }
 
-const storeFor = (folder: string, o: ServedModelOptions): WeightStore =>
-  WeightStore.create(readModelConfig(folder), { slots: 1, dtype: o.dtype ?? 'float32' });
+/** A device that cannot be had is told before the weights are read. */
+function storeFor(folder: string, o: ServedModelOptions): WeightStore {
+  probeDevice(deviceChoice(o.device ?? 'cpu'));
+  return WeightStore.create(readModelConfig(folder), { slots: 1, dtype: o.dtype ?? 'float32' });
+}
 
 export class ServedModel {
   readonly name: string;
@@ -141,6 +155,7 @@ export class ServedModel {
       if (store === undefined) this.#store.loadFolder(this.folder);
       this.engine = new Engine({
         store: this.#store,
+        ...deviceChoice(o.device ?? 'cpu'),
         threads: o.threads ?? 1,
         maxSequences: o.maxSequences ?? 16,
         maxSequenceTokens: this.maxLength,

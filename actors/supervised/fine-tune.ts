@@ -4,7 +4,16 @@
  */
 import { cpSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { Engine, type MomentDtype, parseLora, readModelConfig, type WeightDtype, WeightStore } from '../../kernels/index.ts';
+import {
+  deviceChoice,
+  Engine,
+  type MomentDtype,
+  parseLora,
+  probeDevice,
+  readModelConfig,
+  type WeightDtype,
+  WeightStore,
+} from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
 import { readModelChat, tokenizerFilesOf } from '../language/index.ts';
 import { type MetricSink, openMetrics } from '../pipeline/metric-files.ts';
@@ -73,6 +82,8 @@ export interface FineTuneOptions {
   valSteps: number;
   seed: number;
   threads: number;
+  /** Where the engine computes: cpu (default), cuda or cuda:1. */
+  device?: string;
   signal?: AbortSignal;
   onProgress?: ProgressListener;
 }
@@ -91,6 +102,8 @@ export interface FineTuneResult {
 
 export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   const started = performance.now();
+  const device = deviceChoice(o.device ?? 'cpu');
+  probeDevice(device);
   const config = readModelConfig(o.model);
   refuseRouterLoss(o.routerAuxLossCoef ?? 0, config, 'router_aux_loss_coef');
   const { tokenizer, template, stopIds } = readModelChat(o.model, { now: Date.now });
@@ -110,7 +123,8 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
     rank > 0 ? parseLora({ r: rank, lora_alpha: o.loraAlpha ?? 16, target_modules: o.targetModules ?? 'all-linear' }, config) : undefined;
   const longest = sequences.reduce((most, { ids }) => Math.max(most, ids.length), 1);
   const [dtype, moments] = [o.dtype ?? 'float32', momentsOf(o)];
-  checkTrainingMemory(config, { longest, checkpointing: o.gradientCheckpointing ?? false, threads: o.threads, lora, dtype, moments });
+  if (device.backend === undefined)
+    checkTrainingMemory(config, { longest, checkpointing: o.gradientCheckpointing ?? false, threads: o.threads, lora, dtype, moments });
   const perEpoch = Math.ceil(sequences.length / o.batchSize);
   const steps = perEpoch * o.epochs;
   const schedule: Schedule = {
@@ -137,7 +151,7 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
     store = WeightStore.createAdapter(base, lora, { slots: 2 });
   } else store = WeightStore.create(config, { slots: 2, dtype });
   const optimizer = { moments, seed: o.seed };
-  const engine = new Engine({ store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64, optimizer });
+  const engine = new Engine({ store, ...device, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64, optimizer });
   const metrics = openMetrics(o.output);
   const run = new Run(o, { store, engine, sequences, val, metrics });
   try {

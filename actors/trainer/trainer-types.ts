@@ -6,6 +6,8 @@ import type { Metrics } from './update-metrics.ts';
 export interface TrainerOptions {
   store: StoreAddress;
   threads: number;
+  /** Where the engine computes: cpu (default), cuda or cuda:1. */
+  device?: string;
   recipe: Recipe;
   /**
    * Refuse to learn until `begin` or `restore` was called. A restarted trainer has lost its moments, and a call made while it was away

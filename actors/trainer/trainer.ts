@@ -4,7 +4,7 @@
  */
 import { rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { Engine, type OptimizerStep, type Shard, WeightStore } from '../../kernels/index.ts';
+import { deviceChoice, Engine, type OptimizerStep, type Shard, WeightStore } from '../../kernels/index.ts';
 import { type CollectiveGroup, defineActor } from '../../runtime/index.ts';
 import { ActorsError } from '../errors.ts';
 import {
@@ -49,7 +49,8 @@ export class Trainer {
     // The trainer generates nothing: the smallest cache.
     const { moments = 'float32', seed = 0 } = o.recipe.optimizer;
     const optimizer = { moments, seed, ...(o.shard ? { shard: o.shard } : {}) };
-    this.#engine = new Engine({ store: this.#store, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64, optimizer });
+    const device = deviceChoice(o.device ?? 'cpu');
+    this.#engine = new Engine({ store: this.#store, ...device, threads: o.threads, maxSequences: 1, maxSequenceTokens: 64, optimizer });
     const current = this.#store.current();
     this.#lineage = current?.lineage ?? 0;
     this.#version = current?.version ?? 0;

@@ -23,22 +23,35 @@ const sfx_backend* cpu_backend() {
   return backend;
 }
 
+namespace {
+
+template <class Function>
+Function symbol_of(const std::string& path, const char* name) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw Error("SINKFLEX_BACKEND_MISSING", std::string("the backend library does not load: ") + dlerror());
+  const auto function = reinterpret_cast<Function>(dlsym(library, name));
+  if (!function)
+    throw Error("SINKFLEX_BACKEND_MISMATCH", path + " is no backend library of this version: it exports no " + name);
+  return function;
+}
+Error refusal(int32_t status, const std::string& path, const char* message) {
+  return Error(status == SFX_BAD_ARGUMENT ? "SINKFLEX_BACKEND_MISMATCH" : "SINKFLEX_DEVICE_UNAVAILABLE",
+               path + ": " + message);
+}
+
+}  // namespace
+
 const sfx_backend* open_backend(const std::string& path, int32_t device) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int32_t>, const sfx_backend*> opened;
   const std::lock_guard<std::mutex> lock(mutex);
   const auto known = opened.find({path, device});
   if (known != opened.end()) return known->second;
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) throw Error("SINKFLEX_BACKEND_MISSING", std::string("the backend library does not load: ") + dlerror());
-  const auto open = reinterpret_cast<sfx_backend_open_function>(dlsym(library, "sfx_backend_open"));
-  if (!open) throw Error("SINKFLEX_BACKEND_MISMATCH", path + " is no backend library: it exports no sfx_backend_open");
+  const auto open = symbol_of<sfx_backend_open_function>(path, "sfx_backend_open");
   int32_t status = SFX_OK;
   char message[2048] = "";
   const sfx_backend* backend = open(SFX_BACKEND_VERSION, device, &status, message, sizeof message);
-  if (!backend)
-    throw Error(status == SFX_BAD_ARGUMENT ? "SINKFLEX_BACKEND_MISMATCH" : "SINKFLEX_DEVICE_UNAVAILABLE",
-                path + ": " + message);
+  if (!backend) throw refusal(status, path, message);
   opened[{path, device}] = backend;
   return backend;
 }
@@ -51,19 +64,23 @@ const sfx_backend* backend_of(const Napi::Object& options) {
 
 namespace {
 
-// openBackend(path, device) -> its name
-Napi::Value open(const Napi::CallbackInfo& info) {
+// probeBackend(path, device) -> what the device is
+Napi::Value probe(const Napi::CallbackInfo& info) {
   return guard(info.Env(), [&]() -> Napi::Value {
     const std::string path = string_of(info[0], "path");
     const auto device = static_cast<int32_t>(integer_of(info[1], "device", 0, 1 << 10));
-    return Napi::String::New(info.Env(), open_backend(path, device)->name);
+    char message[2048] = "";
+    const int32_t status = symbol_of<sfx_backend_probe_function>(path, "sfx_backend_probe")(SFX_BACKEND_VERSION, device,
+                                                                                            message, sizeof message);
+    if (status != SFX_OK) throw refusal(status, path, message);
+    return Napi::String::New(info.Env(), message);
   });
 }
 
 }  // namespace
 
 void init_backend(Napi::Env env, Napi::Object exports) {
-  exports.Set("openBackend", Napi::Function::New(env, open, "openBackend"));
+  exports.Set("probeBackend", Napi::Function::New(env, probe, "probeBackend"));
 }
 
 }  // namespace sinkflex

@@ -84,7 +84,7 @@ int32_t use_device() {
 
 }  // namespace
 
-int32_t device_open(int32_t index) {
+int32_t device_probe(int32_t index, char* description, size_t bytes) {
   int count = 0;
   SFX_TRY(checked(cudaGetDeviceCount(&count), "looking for GPUs"));
   if (index < 0 || index >= count) return fail(SFX_UNSUPPORTED, "there is no GPU %d: %d are visible", index, count);
@@ -93,6 +93,14 @@ int32_t device_open(int32_t index) {
   if (properties.major < 8)
     return fail(SFX_UNSUPPORTED, "GPU %d, %s, has compute capability %d.%d; 8.0 or newer is needed", index,
                 properties.name, properties.major, properties.minor);
+  snprintf(description, bytes, "%s, compute capability %d.%d, %zu MiB", properties.name, properties.major,
+           properties.minor, properties.totalGlobalMem >> 20);
+  return SFX_OK;
+}
+
+int32_t device_open(int32_t index) {
+  char description[320];
+  SFX_TRY(device_probe(index, description, sizeof description));
   int before = -1;
   if (!chosen.compare_exchange_strong(before, index) && before != index)
     return fail(SFX_UNSUPPORTED, "this process works on GPU %d already: another one needs a process of its own",
@@ -165,9 +173,14 @@ int32_t launch_kernel(sfx_stream* stream, const char* name, const void* kernel, 
 
 #else
 
-int32_t device_open(int32_t index) {
+int32_t device_probe(int32_t index, char* description, size_t bytes) {
   if (index != 0) return fail(SFX_UNSUPPORTED, "there is no GPU %d: 1 is emulated", index);
+  snprintf(description, bytes, "emulated on the CPU");
   return SFX_OK;
+}
+int32_t device_open(int32_t index) {
+  char description[32];
+  return device_probe(index, description, sizeof description);
 }
 sfx_stream* stream_create(int32_t) { return new (std::nothrow) sfx_stream; }
 void stream_destroy(sfx_stream* stream) {

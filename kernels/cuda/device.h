@@ -24,7 +24,9 @@ namespace sfx::cuda {
 int32_t fail(int32_t status, const char* format, ...) __attribute__((format(printf, 2, 3)));
 const char* last_error();
 
-// Chosen by device_open; every stream belongs to it.
+// Whether GPU `index` is there and fit; what it is, in a few words.
+int32_t device_probe(int32_t index, char* description, size_t bytes);
+// Chosen for the process; every stream belongs to it.
 int32_t device_open(int32_t index);
 
 sfx_stream* stream_create(int32_t threads);

@@ -53,13 +53,29 @@ sfx_backend make_table() {
 
 }  // namespace sfx::cuda
 
+namespace {
+
+int32_t check_version(int32_t version) {
+  if (version == SFX_BACKEND_VERSION) return SFX_OK;
+  return sfx::cuda::fail(SFX_BAD_ARGUMENT, "the library speaks version %d of the backend interface, not %d",
+                         SFX_BACKEND_VERSION, version);
+}
+
+}  // namespace
+
+SFX_EXPORT int32_t sfx_backend_probe(int32_t version, int32_t device, char* message, int64_t message_bytes) {
+  using namespace sfx::cuda;
+  int32_t status = check_version(version);
+  if (status == SFX_OK) status = device_probe(device, message, (size_t)message_bytes);
+  if (status != SFX_OK) snprintf(message, (size_t)message_bytes, "%s", last_error());
+  return status;
+}
+
 SFX_EXPORT const sfx_backend* sfx_backend_open(int32_t version, int32_t device, int32_t* status, char* message,
                                                int64_t message_bytes) {
   using namespace sfx::cuda;
-  *status = version == SFX_BACKEND_VERSION
-                ? device_open(device)
-                : fail(SFX_BAD_ARGUMENT, "the library speaks version %d of the backend interface, not %d",
-                       SFX_BACKEND_VERSION, version);
+  *status = check_version(version);
+  if (*status == SFX_OK) *status = device_open(device);
   if (*status != SFX_OK) {
     snprintf(message, (size_t)message_bytes, "%s", last_error());
     return nullptr;

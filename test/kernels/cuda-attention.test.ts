@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import t from 'tap';
 import {
   isSinkflexError,
-  openBackend,
+  probeDevice,
   type SinkAttentionOptions,
   sinkAttention,
   sinkAttentionBackward,
@@ -223,17 +223,17 @@ t.test('a backend that is not there, and heads that no kernel takes, are errors 
       return isSinkflexError(e) ? `${e.code} ${e.message}` : String(e);
     }
   };
-  t.match(openBackend({ backend }), /^cuda/);
+  t.match(probeDevice({ backend }), /emulated|compute capability/);
   t.match(
-    code(() => openBackend({ backend: 'nowhere.so' })),
+    code(() => probeDevice({ backend: 'nowhere.so' })),
     /SINKFLEX_BACKEND_MISSING .*nowhere.so/,
   );
   t.match(
-    code(() => openBackend({ backend: 'package.json' })),
+    code(() => probeDevice({ backend: 'package.json' })),
     /SINKFLEX_BACKEND_MISSING .*does not load/,
   );
   t.match(
-    code(() => openBackend({ backend, device: 99 })),
+    code(() => probeDevice({ backend, device: 99 })),
     /SINKFLEX_DEVICE_UNAVAILABLE .*no GPU 99/,
   );
   const q = new Float32Array(2 * 300);
