@@ -38,6 +38,8 @@ export const actorsErrorCodes = {
   SINKFLEX_CONVERSATION: 'Call start once, then produced and observe in turn.',
   SINKFLEX_TRAJECTORY_EVIDENCE: 'Give every produced token its log-probability and version, as the engine returned them.',
   SINKFLEX_TRAJECTORY_STORE: 'Free space on the disk, choose another output folder, or start the store that the message names.',
+  SINKFLEX_ARCHIVE:
+    'Check the place (s3://bucket/prefix), AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY); the message says what the last try met. Nothing is lost here: the copy goes on where it was.',
   SINKFLEX_REPLAY:
     'Replay a run that stored every trajectory (trainer.max_trajectories_per_step=null) and still has the checkpoint to begin with.',
   SINKFLEX_TRAJECTORY_TWICE: 'A defect of the dataflow: report it with ledger.json.',

@@ -1,4 +1,5 @@
 /** The RL library: environments, language, rollouts, trajectories, learning, and the pipeline that joins them. */
+export * from './archive/index.ts';
 export * from './environment/index.ts';
 export { ActorsError, type ActorsErrorCode, actorsErrorCodes, didYouMean } from './errors.ts';
 export * from './language/index.ts';

@@ -45,6 +45,9 @@ const ENVIRONMENT = `## Environment variables
 
 | variable | meaning |
 |---|---|
+| \`AWS_ACCESS_KEY_ID\`, \`AWS_SECRET_ACCESS_KEY\`, \`AWS_SESSION_TOKEN\` | credentials of [archives](archive.md); they are read from here alone and written nowhere |
+| \`AWS_ENDPOINT_URL_S3\`, \`AWS_ENDPOINT_URL\` | store of archives, such as http://127.0.0.1:9000; otherwise Amazon's |
+| \`AWS_REGION\`, \`AWS_DEFAULT_REGION\` | region of archives; otherwise us-east-1 |
 | \`SINKFLEX_API_KEY\` | key that callers of \`sinkflex serve\` present; without it, and without --api-key-file, one is made and printed |
 | \`SINKFLEX_BENCH_CELLS\` | file of JSON lines in which \`bench memory\` keeps finished cells: what stands there is not measured again |
 | \`SINKFLEX_CPU\` | forces the instruction set of the engine: avx512, avx2, neon or portable |

@@ -155,6 +155,9 @@ export async function evaluationConfig(
     mode: 'sync',
   };
   // The head and the files of the run may be long gone, and nothing is trained or recorded beside it; an override may name a cluster.
-  const alone = { source: 'evaluate', values: { 'cluster.address': null, 'trajectory.store': null, 'rollout.name': 'sinkflex' } };
+  const alone = {
+    source: 'evaluate',
+    values: { 'cluster.address': null, 'trajectory.store': null, 'trajectory.archive': null, 'rollout.name': 'sinkflex' },
+  };
   return loadConfig([saved, alone, overrides, { source: 'evaluate', values: fixed }]);
 }

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { agentCommand } from './agent.ts';
+import { archiveCommand } from './archive.ts';
 import { benchCommand } from './bench/index.ts';
 import { certsCommand } from './certs.ts';
 import { compareCommand } from './compare.ts';
@@ -61,6 +62,7 @@ function program(): Command {
     ...running,
     envCommand(),
     dataCommand(),
+    archiveCommand(),
     doctorCommand(),
   ]) {
     // A flag of the whole program may stand after the subcommand too.

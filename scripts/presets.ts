@@ -81,7 +81,14 @@ export async function compose(c: Composition): Promise<{ preset: string; config:
   }
   if (typeof replayed === 'string') {
     // Nothing of where that run was sampled is needed.
-    const values = { output: null, resume: null, 'debug.rollout_only': false, 'cluster.address': null, 'trajectory.store': null };
+    const values = {
+      output: null,
+      resume: null,
+      'debug.rollout_only': false,
+      'cluster.address': null,
+      'trajectory.store': null,
+      'trajectory.archive': null,
+    };
     return { preset: 'replay', config: await loadConfig([RunFolder.open(replayed).savedConfig(), { source: 'replay', values }, ...late]) };
   }
   const preset = c.preset ?? DEFAULT_PRESET;

@@ -2,6 +2,7 @@
 // means. docs/configuration.md is generated from this file.
 import { resolve } from 'node:path';
 import { z } from 'zod';
+import { isArchiveUrl } from '../archive/index.ts';
 import { parseLatency } from '../environment/index.ts';
 import { RewardComponentSettings } from '../reward/index.ts';
 import { samplerNames } from '../tasks/index.ts';
@@ -308,6 +309,12 @@ export const TrainingConfig = z.strictObject({
       null,
       'URL',
       'where trajectories are recorded: a Redis server such as redis://host:6379/0, for programs on many hosts (named there after the run folder unless ?run=name says otherwise); null is a file in the run folder',
+    ),
+    archive: key(
+      z.string().refine(isArchiveUrl, 'write s3://bucket/prefix').nullable(),
+      null,
+      'URL',
+      'place in an S3-compatible store, s3://bucket/prefix, to which the run folder with its trajectories and checkpoints is copied with every checkpoint and at the end (docs/archive.md); null makes no copy',
     ),
   }),
   async_training: section({

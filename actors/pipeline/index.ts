@@ -13,6 +13,7 @@ export { importModule } from './module.ts';
 export { type Assignment, RolloutPool, type RolloutWorker } from './pool.ts';
 export type { Baseline, Phase, ProgressEvent, ProgressListener, ProgressNumbers, TrainingOptions, TrainingResult } from './progress.ts';
 export { bestFixedScript } from './progress.ts';
+export { type ArchiveCount, archivedRuns, checkArchive, restoreRun, saveRun } from './run-archive.ts';
 export { checkOutput, RunFolder, type ValidationScores } from './run-folder.ts';
 export { atomicWrite } from './run-folder-io.ts';
 export { type Interval, mean, median, type PairedComparison, pairedComparison } from './statistics.ts';

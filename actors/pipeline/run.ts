@@ -39,6 +39,8 @@ export interface RunParts {
   tokenizerFiles: Record<string, string>;
   progress: ProgressListener;
   signal: AbortSignal;
+  /** Called when a checkpoint stands. */
+  onCheckpoint?: (() => void) | undefined;
 }
 
 /** What a checkpoint keeps beside the trainer's own state. */
@@ -72,7 +74,10 @@ export class Run {
     this.#checkpoints = new Checkpoints({
       folder: p.recorder.folder,
       keep: p.config.trainer.max_ckpt_to_keep,
-      onSaved: (oldest) => this.#ledger.finalise(oldest),
+      onSaved: (oldest) => {
+        this.#ledger.finalise(oldest);
+        p.onCheckpoint?.();
+      },
       onWarning: (text) => this.#warn(text),
     });
   }

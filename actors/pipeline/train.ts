@@ -19,6 +19,7 @@ import { Recorder } from './recorder.ts';
 import { goOnFrom, namedCheckpoint, newestCheckpoint } from './resume-point.ts';
 import { checkRoom } from './room.ts';
 import { Run } from './run.ts';
+import { checkArchive, RunArchive } from './run-archive.ts';
 import { RunFolder } from './run-folder.ts';
 import { openRuntime, Session } from './session.ts';
 import { environmentOptions } from './settings.ts';
@@ -61,6 +62,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     const chosen = dialogueOf(entry(asked.env.name), { model: source, variables });
     const { chat } = chosen;
     await checkEnvironment(asked);
+    if (asked.trajectory.archive !== null) await checkArchive(asked.trajectory.archive, { signal: session.signal });
     const tasks = await openTaskSource(asked);
     const config = clipValidation(asked, tasks);
     if (config !== asked) {
@@ -72,6 +74,9 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     folder = from ? RunFolder.open(config.resume!) : RunFolder.create({ config, preset: options.preset });
     if (from) checkReference(config, folder);
     const tokenizer = chosen.of === 'model' ? keepTokenizer(source!, folder) : null;
+    const warn = (text: string) => progress({ kind: 'note', level: 'warning', text });
+    const url = config.trajectory.archive;
+    const archive = url === null ? undefined : new RunArchive(folder, url, { signal: session.signal, warn });
     progress({ kind: 'begin', phase: 'start', total: 0 });
     const recorder = await Recorder.open(folder, config, chat);
     session.atEnd(() => recorder.close());
@@ -88,6 +93,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
       tokenizerFiles: tokenizerFiles(chat, tokenizer),
       progress,
       signal: session.signal,
+      onCheckpoint: () => archive?.copy(),
     });
     const ready = async () => {
       if (options.faults === undefined) return;
@@ -120,6 +126,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     // The ledger has thrown if its books do not balance.
     if (faults !== undefined) result.faults = await faults.end();
     recorder.result(result);
+    if (archive) await session.race(archive.finish());
     return result;
   } catch (error) {
     throw withAdvice(error, { checkpoint: from, path: settings.model.path });
