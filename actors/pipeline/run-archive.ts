@@ -88,6 +88,9 @@ export async function restoreRun(url: string, path: string, o: ArchiveOptions = 
   const s3 = S3.fromEnvironment(place.bucket, o);
   const keys: string[] = [];
   for await (const { key } of s3.list(`${place.prefix}/`)) keys.push(key.slice(place.prefix.length + 1));
+  // A checkpoint that retention took away while it was copied has no manifest.
+  const isWhole = (key: string) =>
+    !key.startsWith('checkpoints/') || keys.includes(`${key.split('/').slice(0, 2).join('/')}/manifest.json`);
   if (!keys.includes('config.yaml'))
     throw new ActorsError(
       'SINKFLEX_ARCHIVE',
@@ -100,7 +103,7 @@ export async function restoreRun(url: string, path: string, o: ArchiveOptions = 
     writeFileSync(begun, `${url}\n`);
   }
   const count = { copied: 0, kept: 0 };
-  for (const key of keys) {
+  for (const key of keys.filter(isWhole)) {
     const names = key.split('/');
     if (names.some((name) => ['', '.', '..'].includes(name)))
       throw new ActorsError('SINKFLEX_ARCHIVE', `the archive holds ${key}, which is no file of a run`);

@@ -145,6 +145,11 @@ t.test('a run under way is copied, and what is restored is the run of that momen
   t.match(again, { copied: 1, kept: 6 }, 'the database alone has changed (its log)');
   await db.close();
   t.same(await archivedRuns(url, o), ['run']);
+  await new S3({ bucket: 'bucket', endpoint: store.endpoint, ...keys }).put(
+    'experiments/run/checkpoints/step-0000000005/trainer.json',
+    Buffer.from('x'),
+    '',
+  );
   const back = join(at, 'back');
   await t.rejects(restoreRun('s3://bucket/experiments/other', back, o), { message: /there is no run/ });
   store.faults.push({ when: /GET .*metrics/, fault: 'denied' });
