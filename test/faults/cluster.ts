@@ -17,6 +17,8 @@ const MARK = 'SINKFLEX_FAULT_SCENARIO';
 
 /** For each step of its end. */
 const END_MS = 30_000;
+/** Those that were away when the head ended have not heard of it. */
+const HEARD_MS = 8000;
 const OWN_FILES = ['certs', 'order.json'];
 
 interface Running {
@@ -145,7 +147,7 @@ export class FaultCluster {
     const head = this.#head?.child;
     if (head !== undefined && head.exitCode === null) head.kill('SIGTERM');
     else for (const child of alive()) child.kill('SIGTERM');
-    await within(END_MS, () => alive().length === 0);
+    await within(HEARD_MS, () => alive().length === 0);
     // One that was away when the head ended waits for the next.
     for (const child of alive()) child.kill('SIGTERM');
     await within(END_MS, () => alive().length === 0);
