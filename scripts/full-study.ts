@@ -18,6 +18,8 @@ export interface Configuration {
   name: string;
   what: string;
   words: readonly string[];
+  /** Its warm start is not that of the others. */
+  ownStart?: boolean;
 }
 
 const lag = (eta: number, correction: 'naive' | 'decoupled'): Configuration => ({
@@ -46,7 +48,7 @@ export const CONFIGURATIONS: readonly Configuration[] = [
     words: ['algorithm.filter_groups.enable=true', 'actor.clip_ratio_low=0.2', 'actor.clip_ratio_high=0.28'],
   },
   { name: 'grpo', what: 'GRPO, the preset as it is', words: [] },
-  { name: 'grpo-hardest', what: 'GRPO on the hardest level', words: ['env.level=4'] },
+  { name: 'grpo-hardest', what: 'GRPO on the hardest level', words: ['env.level=4'], ownStart: true },
 ];
 
 export interface StudyLine {
@@ -68,8 +70,8 @@ export interface FullStudyOptions {
   configurations: readonly Configuration[];
   /** Of all configurations, before their own. */
   words: readonly string[];
-  /** Trains one, into a folder that is not there yet. */
-  run(words: readonly string[], seed: number, folder: string): Promise<TrainingResult>;
+  /** Trains one, into a folder that is not there yet. `start`: the model to begin with, in place of a warm start of its own. */
+  run(words: readonly string[], seed: number, folder: string, start?: string): Promise<TrainingResult>;
   say(line: string): void;
 }
 
@@ -78,15 +80,30 @@ export async function fullStudy(o: FullStudyOptions): Promise<StudyLine[]> {
   mkdirSync(o.folder, { recursive: true });
   const path = join(o.folder, 'study.jsonl');
   const lines = readLines(path);
+  const has = (line: StudyLine | undefined, words: readonly string[]): boolean => isDeepStrictEqual(line?.words, [...o.words, ...words]);
+  /**
+   * The model after the warm start of a finished run with that seed: what the divergence is measured from. The same seed gives the same.
+   * A folder is that of the last line of its name.
+   */
+  const startOf = (seed: number): string | undefined =>
+    CONFIGURATIONS.filter(({ ownStart }) => !ownStart)
+      .filter(({ name, words }) =>
+        has(
+          lines.findLast((line) => line.config === name && line.seed === seed),
+          words,
+        ),
+      )
+      .map(({ name }) => join(o.folder, `${name}-${seed}`, 'reference'))
+      .find((folder) => existsSync(folder));
   for (const seed of o.seeds) {
-    for (const { name, words } of o.configurations) {
+    for (const { name, words, ownStart } of o.configurations) {
       const all = [...o.words, ...words];
-      if (lines.some((line) => line.config === name && line.seed === seed && isDeepStrictEqual(line.words, all))) continue;
+      if (lines.some((line) => line.config === name && line.seed === seed && has(line, words))) continue;
       o.say(`${name}, seed ${seed}`);
       const folder = join(o.folder, `${name}-${seed}`);
       // What was cut off is begun again: the same seed gives the same run.
       rmSync(folder, { recursive: true, force: true });
-      const result = await o.run(all, seed, folder);
+      const result = await o.run(all, seed, folder, ownStart ? undefined : startOf(seed));
       const curve = validationPoints(readMetrics(join(folder, 'metrics.jsonl'))).map((p): [number, number] => [p.step, p.score.mean]);
       const { before, after, steps, seconds } = result;
       const line: StudyLine = { config: name, words: all, seed, before: before ?? null, after, steps, grpo_s: seconds.grpo, curve };

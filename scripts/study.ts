@@ -124,7 +124,10 @@ async function full(words: readonly string[], o: StudyOptions, seeds: readonly n
       seeds,
       configurations: CONFIGURATIONS.filter((c) => names.includes(c.name)),
       words,
-      run: async (all, seed, into) => (await runSeed(seed, into, all, o.config ?? [], stop.signal)).result,
+      run: async (all, seed, into, start) => {
+        const from = start === undefined ? [] : [`model.path=${start}`, 'sft.total_steps=0'];
+        return (await runSeed(seed, into, [...all, ...from], o.config ?? [], stop.signal)).result;
+      },
       say: (line) => process.stderr.write(`\n${line}\n`),
     });
     if (o.page !== undefined) process.stdout.write(`${relative(process.cwd(), writeStudyPage(lines, resolve(o.page)))}\n`);

@@ -11,9 +11,11 @@ t.test('goes on where it stopped', async (t) => {
   const folder = join(t.testdir(), 'study');
   const ran: string[] = [];
   let left = 3;
-  const run = async (words: readonly string[], seed: number, into: string): Promise<TrainingResult> => {
+  const starts: (string | undefined)[] = [];
+  const run = async (words: readonly string[], seed: number, into: string, start?: string): Promise<TrainingResult> => {
     t.notOk(existsSync(into), 'a folder that is not there');
-    mkdirSync(into);
+    mkdirSync(join(into, 'reference'), { recursive: true });
+    starts.push(start);
     if (left-- === 0) throw new Error('killed');
     ran.push(`${words.join(' ')} ${seed}`);
     const lines = [0, 10].map((step) => ({
@@ -34,6 +36,8 @@ t.test('goes on where it stopped', async (t) => {
   const lines = await fullStudy(o);
   const rloo = 'desk algorithm.adv_estimator=rloo';
   t.strictSame(ran, ['desk mode=sync 1', `${rloo} 1`, 'desk mode=sync 2', `${rloo} 2`]);
+  const [one, two] = [1, 2].map((seed) => join(folder, `sync-${seed}`, 'reference'));
+  t.strictSame(starts, [undefined, one, undefined, two, two], 'one warm start a seed');
   t.strictSame(
     lines.map((line) => [line.config, line.seed, line.after.mean]),
     [
@@ -56,4 +60,7 @@ t.test('goes on where it stopped', async (t) => {
   // Other settings are another study.
   t.equal((await fullStudy({ ...o, words: ['tiny'], seeds: [1] })).length, 2);
   t.equal(ran.length, 6);
+  // Tasks of another level have demonstrations of their own.
+  await fullStudy({ ...o, words: ['tiny'], seeds: [1], configurations: CONFIGURATIONS.filter((c) => c.name === 'grpo-hardest') });
+  t.strictSame(starts.slice(-3), [undefined, one, undefined]);
 });
