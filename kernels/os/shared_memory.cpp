@@ -12,6 +12,57 @@
 #include "failure.h"
 
 namespace sinkflex::os {
+namespace {
+
+// A page of this size needs one entry of the page table and of its caches instead of 512.
+constexpr uint64_t kHugePage = uint64_t{2} << 20;
+// Objects from this size on are made of them.
+constexpr uint64_t kHugeFrom = 2 * kHugePage;
+
+// mmap at an address that agrees with the offset modulo a huge page, without which none can be entered as a whole.
+void* map_shared(size_t size, int flags, int fd, uint64_t offset) {
+  constexpr int kAccess = PROT_READ | PROT_WRITE;
+  const auto at = static_cast<off_t>(offset);
+  if (size < kHugeFrom) return mmap(nullptr, size, kAccess, flags, fd, at);
+  void* room = mmap(nullptr, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return room;
+  auto* const begin = static_cast<uint8_t*>(room);
+  const uint64_t before = (offset - reinterpret_cast<uintptr_t>(begin)) % kHugePage;
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t taken = before + (size + page - 1) / page * page;
+  void* data = mmap(begin + before, size, kAccess, flags | MAP_FIXED, fd, at);
+  if (data == MAP_FAILED) {
+    munmap(room, size + kHugePage);
+    return data;
+  }
+  if (before > 0) munmap(begin, before);
+  if (taken < size + kHugePage) munmap(begin + taken, size + kHugePage - taken);
+  return data;
+}
+
+#ifdef __linux__
+// Makes the object of huge pages, which are cheaper to take, to enter and to walk. A hint: where the kernel has none to
+// give, the rest is left to be taken page by page.
+void take_huge_pages(int fd, uint64_t size) {
+#ifdef MADV_COLLAPSE
+  constexpr int kCollapse = MADV_COLLAPSE;
+#else
+  constexpr int kCollapse = 25;  // the same, in headers older than the kernel
+#endif
+  const uint64_t whole = size / kHugePage * kHugePage;
+  if (whole < kHugeFrom) return;
+  // What is collapsed is at least one page, the rest of which is filled with zeros.
+  for (uint64_t at = 0; at < whole; at += kHugePage) {
+    if (fallocate(fd, 0, static_cast<off_t>(at), 1) != 0) return;
+  }
+  void* data = map_shared(whole, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return;
+  madvise(data, whole, kCollapse);
+  munmap(data, whole);
+}
+#endif
+
+}  // namespace
 
 Descriptor::~Descriptor() {
   if (fd_ >= 0) close(fd_);
@@ -28,7 +79,7 @@ Mapping::Mapping(int fd, size_t size) : size_(size) {
 #else
   const int populate = 0;
 #endif
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | populate, fd, 0);
+  void* data = map_shared(size, MAP_SHARED | populate, fd, 0);
   if (data == MAP_FAILED) throw failure("mmap of " + std::to_string(size) + " bytes");
   data_ = static_cast<uint8_t*>(data);
 }
@@ -36,7 +87,7 @@ Mapping::Mapping(int fd, size_t size) : size_(size) {
 Mapping::Mapping(int fd, uint64_t offset, size_t size, Mode mode) : size_(size) {
   // MAP_NORESERVE: a private mapping is copied only where it is written, so it is not charged in advance.
   const int flags = mode == Mode::kShared ? MAP_SHARED : MAP_PRIVATE | MAP_NORESERVE;
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset));
+  void* data = map_shared(size, flags, fd, offset);
   if (data == MAP_FAILED) throw failure("mmap of " + std::to_string(size) + " bytes");
   data_ = static_cast<uint8_t*>(data);
 }
@@ -135,6 +186,7 @@ void allocate_shared([[maybe_unused]] int fd, uint64_t size) {
                     " bytes are available; ask for less (fewer slots, a smaller model), or free memory");
   }
 #ifdef __linux__
+  take_huge_pages(fd, size);
   int result;
   do {
     result = fallocate(fd, 0, 0, static_cast<off_t>(size));

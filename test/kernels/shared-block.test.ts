@@ -138,6 +138,34 @@ t.test('sealed content stays, whatever its owner writes', (t) => {
   t.end();
 });
 
+t.test('large content arrives whole, and what a reader writes stays with it', (t) => {
+  // Odd places and lengths, short and long pieces, with gaps that are not written.
+  const pieces = [
+    { at: 1, bytes: 3 },
+    { at: 70, bytes: 4097 },
+    { at: 5003, bytes: 5 * MIB },
+    { at: 5 * MIB + 5011, bytes: 37 },
+  ];
+  const block = new BlockPool(makeBlockAccount(16 * MIB).address).create(5 * MIB + 6000);
+  const own = new Uint8Array(block.view());
+  own.fill(0xee);
+  const sources = pieces.map(({ bytes: length }, k) => Uint8Array.from({ length }, (_, i) => (i * 31 + (i >> 12) + k) & 0x7f));
+  block.write(
+    pieces.map(({ at }) => at),
+    sources,
+  );
+  const expected = new Uint8Array(block.bytes).fill(0xee);
+  pieces.forEach(({ at }, k) => {
+    expected.set(sources[k]!, at);
+  });
+  t.equal(Buffer.compare(own, expected), 0);
+  const first = new Uint8Array(openBlock(block.descriptor, true) as ArrayBuffer);
+  for (let at = 0; at < first.length; at += 2 * MIB - 1) first[at] = 1;
+  t.equal(Buffer.compare(new Uint8Array(openBlock(block.descriptor, true) as ArrayBuffer), expected), 0);
+  block.release();
+  t.end();
+});
+
 t.test('the account counts all processes, and forgets the dead', async (t) => {
   const before = pool.stats().hostUsed;
   const child = fork(fixture, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], execArgv: [], env });
