@@ -18,7 +18,9 @@ extern "C" {
 
 #define SFX_BACKEND_VERSION 9
 
-typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4 } sfx_dtype;
+// MXFP4 (OCP microscaling): blocks of 32 values in a row that share a scale. data: every block's sixteen bytes (E2M1
+// codes, the low half first), then every block's scale (a byte, E8M0).
+typedef enum { SFX_F32 = 0, SFX_BF16 = 1, SFX_F16 = 2, SFX_I32 = 3, SFX_U8 = 4, SFX_MXFP4 = 5 } sfx_dtype;
 
 typedef enum {
   SFX_OK = 0,
@@ -227,9 +229,10 @@ typedef struct sfx_backend {
   int32_t (*router_balance_backward)(sfx_stream*, const sfx_tensor* logits, const float* load, float factor,
                                      sfx_tensor* dlogits);
 
-  // Mixture of experts with the clamped SwiGLU of gpt-oss. gate_up[E,h,2I] (interleaved gate, up), down[E,I,h], biases
-  // [E,2I] and [E,h]. y[n,h] += sum over the chosen experts, ascending expert id, weight * expert(x). `saved` (query
-  // moe_saved_bytes) keeps what the backward needs, or NULL. y may be NULL: then only `saved` is filled.
+  // Mixture of experts with the clamped SwiGLU of gpt-oss. gate_up[E,h,2I] (interleaved gate, up), down[E,I,h], both
+  // float32, bf16 or, stored [E,out,in], MXFP4 (on the CPU, and without a gradient); biases [E,2I] and [E,h]. y[n,h] +=
+  // sum over the chosen experts, ascending expert id, weight * expert(x). `saved` (query moe_saved_bytes) keeps what
+  // the backward needs, or NULL. y may be NULL: then only `saved` is filled.
   int64_t (*moe_saved_bytes)(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k);
   int32_t (*moe_forward)(sfx_stream*, const sfx_tensor* x, const int32_t* index, const float* weight, int32_t top_k,
                          const sfx_tensor* gate_up, const sfx_tensor* gate_up_bias, const sfx_tensor* down,

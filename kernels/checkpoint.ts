@@ -3,9 +3,10 @@ import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { SinkflexError, shown } from './errors.ts';
 import { type ModelConfig, parseModelConfig } from './model-config.ts';
-import { BLOCK_BYTES, BLOCK_VALUES, widenMxfp4 } from './mxfp4.ts';
+import { BLOCK_BYTES, BLOCK_VALUES, expertSlices, type Mxfp4Matrix, widenExperts } from './mxfp4.ts';
 import { SafetensorsFile, type StoredTensor } from './safetensors.ts';
-import type { LayoutTensor } from './tensor-layout.ts';
+import type { SlotTensors } from './slot-tensors.ts';
+import { type LayoutTensor, storedBytes } from './tensor-layout.ts';
 
 /** config.json of a Hugging Face folder; of adapters alone, that of the model below. */
 export function readModelConfig(dir: string): ModelConfig {
@@ -60,12 +61,13 @@ type Source = { file: SafetensorsFile; stored: StoredTensor; scales?: { file: Sa
 const ignored = /\.rotary_emb\.inv_freq$/;
 
 const SLICE_VALUES = 2 ** 20;
+const PIECE_BYTES = 2 ** 24;
 
 /** The weight files of a folder, checked against the tensors of a model. */
 export class Checkpoint {
   readonly #files: SafetensorsFile[];
   readonly #sources: Map<LayoutTensor, Source>;
-  #held: { tensor: LayoutTensor; expert: number; data: [blocks: Uint8Array, scales: Uint8Array] } | undefined;
+  #held: { tensor: LayoutTensor; expert: number; data: Mxfp4Matrix } | undefined;
 
   private constructor(files: SafetensorsFile[], sources: Map<LayoutTensor, Source>) {
     this.#files = files;
@@ -84,14 +86,9 @@ export class Checkpoint {
   }
 
   /** What of a tensor to read at once: pieces of some milliseconds. */
-  *slices(tensor: LayoutTensor): Generator<[from: number, to: number]> {
-    const mxfp4 = this.#sources.get(tensor)!.scales !== undefined;
-    const [, into, out] = tensor.shape as [number, number, number];
-    const whole = mxfp4 ? into * out : tensor.count;
-    const unit = mxfp4 ? BLOCK_VALUES * out : 1;
-    const step = Math.max(1, Math.floor(SLICE_VALUES / unit)) * unit;
-    for (let start = 0; start < tensor.count; start += whole)
-      for (let from = 0; from < whole; from += step) yield [start + from, start + Math.min(whole, from + step)];
+  *#slices(tensor: LayoutTensor): Generator<[from: number, to: number]> {
+    if (this.#sources.get(tensor)!.scales !== undefined) yield* expertSlices(tensor.shape, SLICE_VALUES);
+    else for (let from = 0; from < tensor.count; from += SLICE_VALUES) yield [from, Math.min(tensor.count, from + SLICE_VALUES)];
   }
 
   /** Copies values of a tensor of the model into `to`, from value `from` on, widened to float32: a slice, or all. */
@@ -101,19 +98,38 @@ export class Checkpoint {
       file.read(stored, to, from);
       return;
     }
-    const [, into, out] = tensor.shape as [number, number, number];
-    for (let at = 0; at < to.length; ) {
-      const expert = Math.floor((from + at) / (into * out));
-      const within = from + at - expert * into * out;
-      const end = Math.min(to.length, at + into * out - within);
-      const [blocks, codes] = this.#expert(tensor, expert);
-      widenMxfp4(blocks, codes, out, into, to.subarray(at, end), within / (BLOCK_VALUES * out));
-      at = end;
+    widenExperts(tensor.shape, (expert) => this.#expert(tensor, expert), to, from);
+  }
+
+  /** Copies a tensor of the model into a slot that stores it; yields the bytes of the slot that each piece has filled. */
+  *fill(slot: SlotTensors, t: LayoutTensor): Generator<number> {
+    if (t.dtype === 'MXFP4') {
+      for (const [at, bytes] of this.#pieces(t)) {
+        slot.write(t, at, bytes);
+        yield bytes.length;
+      }
+      return;
+    }
+    for (const [from, to] of this.#slices(t)) {
+      slot.edit(t, (data) => this.read(t, data, from), from, to);
+      yield storedBytes(t, to - from);
+    }
+  }
+
+  /** Experts in MXFP4 as they are stored, which is how a slot holds them: the blocks, then the scales. */
+  *#pieces(tensor: LayoutTensor): Generator<[at: number, bytes: Uint8Array]> {
+    const { file, stored, scales } = this.#sources.get(tensor)!;
+    let start = 0;
+    for (const part of [{ file, stored }, scales!]) {
+      const whole = part.stored.end - part.stored.begin;
+      for (let from = 0; from < whole; from += PIECE_BYTES)
+        yield [start + from, part.file.readBytes(part.stored, from, Math.min(PIECE_BYTES, whole - from))];
+      start += whole;
     }
   }
 
   /** Blocks and scales of one expert; the last one is kept, since slices of it follow each other. */
-  #expert(tensor: LayoutTensor, expert: number): [blocks: Uint8Array, scales: Uint8Array] {
+  #expert(tensor: LayoutTensor, expert: number): Mxfp4Matrix {
     if (this.#held?.tensor !== tensor || this.#held.expert !== expert) {
       const { file, stored, scales } = this.#sources.get(tensor)!;
       const [, into, out] = tensor.shape as [number, number, number];
@@ -152,6 +168,8 @@ function locate(files: SafetensorsFile[], wanted: readonly LayoutTensor[], dir: 
   };
   const sources = new Map<LayoutTensor, Source>();
   for (const t of wanted) {
+    if (t.dtype === 'MXFP4' && found.has(t.name))
+      throw fail(t.name, 'is not stored in MXFP4, and experts are not rounded to it: take dtype bfloat16');
     if (t.shape.length !== 3 || found.has(t.name) || !found.has(`${t.name}_blocks`)) {
       sources.set(t, take(t.name, t.shape, ['F32', 'BF16', 'F16']));
       continue;

@@ -12,6 +12,7 @@ import {
   nativeRequest,
 } from './generation.ts';
 import { toNative } from './model-config.ts';
+import { frozen } from './mxfp4.ts';
 import { addon } from './native.ts';
 import { engineMoments, joinOptimizerShards, type MomentLayout, optimizerHeader, readOptimizerPieces } from './optimizer-state.ts';
 import { keepOf } from './training-memory.ts';
@@ -286,7 +287,8 @@ export class Engine {
   }
 
   /** Log-probabilities and entropies of a packed batch under the newest version. Passes run in the order of the calls. */
-  forward(b: PackedBatch, o: ForwardOptions = {}): Promise<ForwardResult> {
+  async forward(b: PackedBatch, o: ForwardOptions = {}): Promise<ForwardResult> {
+    if (o.keep) this.#requireLearning();
     const keep = keepOf(o.keep ?? false, o.checkpointing ?? false);
     return this.#call(() => this.#native.forward(b.ids, b.cuSeqlens, o.mask, o.temperature ?? 1, keep, o.experts, o.hidden ?? false));
   }
@@ -323,7 +325,8 @@ export class Engine {
   }
 
   /** AdamW from the accumulated gradients straight into the next slot, which is published; then the gradients are zeroed. */
-  optimizerStep(o: OptimizerStep): Promise<{ gradNorm: number }> {
+  async optimizerStep(o: OptimizerStep): Promise<{ gradNorm: number }> {
+    this.#requireLearning();
     return this.#call(() => this.#native.optimizerStep(whole(o)));
   }
 
@@ -331,7 +334,8 @@ export class Engine {
    * The part of optimizerStep that falls to this engine's shard, after the gradients of the group were added up: the new bytes of its tensors go
    * to `out`, which is as long as shardRange says, and nothing is published. The norm, and so the clipping, is that of all gradients.
    */
-  shardStep(o: OptimizerStep, out: Uint8Array): Promise<{ gradNorm: number }> {
+  async shardStep(o: OptimizerStep, out: Uint8Array): Promise<{ gradNorm: number }> {
+    this.#requireLearning();
     return this.#call(() => this.#native.optimizerStep(whole(o), out));
   }
 
@@ -372,6 +376,10 @@ export class Engine {
     for (const w of waiting) w.reject(disposed());
     await awaitNative(this.#native.dispose());
     this.#sequences.clear();
+  }
+
+  #requireLearning(): void {
+    if (this.store.dtype === 'mxfp4') throw frozen('training a store of dtype mxfp4');
   }
 
   async #call<T>(call: () => Promise<T>): Promise<T> {

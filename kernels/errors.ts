@@ -34,6 +34,8 @@ export const kernelErrorCodes = {
   SINKFLEX_STORE_CLOSED: 'The store was closed: open it again.',
   SINKFLEX_STORE_TIMEOUT: 'No newer version was published in time: wait longer, or look at the writer.',
   SINKFLEX_STORE_MISMATCH: 'The store holds images of another size than this model configuration: open it with its own address.',
+  SINKFLEX_STORE_FROZEN:
+    'A store of dtype mxfp4 generates, scores and carries adapters (model.lora_rank, --lora-rank, WeightStore.createAdapter): learn those, or take dtype bfloat16.',
   SINKFLEX_DELTA_DAMAGED:
     'The change of weights is cut off, malformed, or of another version than the receiver has: send the whole version.',
   SINKFLEX_COLLECTIVE_BROKEN:

@@ -28,7 +28,7 @@ export { type LinearMeasurement, measureFmaPeak, measureLinear } from './measure
 export { type LayerType, type ModelConfig, type ModelType, modelTypes, parseModelConfig, type RopeScaling } from './model-config.ts';
 export { type MomentDtype, type Shard, shardRange } from './optimizer-state.ts';
 export type { StoreAddress, StoreOptions, TensorView } from './store-types.ts';
-export type { WeightDtype } from './tensor-layout.ts';
+export { type WeightDtype, weightDtypes } from './tensor-layout.ts';
 export { longestSequence, scoringMemory, type TrainingMemory, type TrainingShape, trainingMemory } from './training-memory.ts';
 export { WeightStore } from './weight-store.ts';
 

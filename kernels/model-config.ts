@@ -269,7 +269,13 @@ export function parseModelConfig(json: unknown): ModelConfig {
   return config;
 }
 
-/** MXFP4 experts are read (widened to float32); no other quantisation is. */
+/** quantization_config of a folder whose experts are in MXFP4, as transformers reads it. */
+export const mxfp4Quantization = {
+  quant_method: 'mxfp4',
+  modules_to_not_convert: ['model.layers.*.self_attn', 'model.layers.*.mlp.router', 'model.embed_tokens', 'lm_head'],
+};
+
+/** MXFP4 experts are read; no other quantisation is. */
 function checkQuantization(c: Json, model_type: ModelType): void {
   if (c.quantization_config == null) return;
   const { quant_method: method } = object(c.quantization_config, 'quantization_config');

@@ -4,7 +4,7 @@
 import { open as openFile, rename, rm } from 'node:fs/promises';
 import { SinkflexError } from './errors.ts';
 import { encodeHeader, SafetensorsFile, type StoredTensor } from './safetensors.ts';
-import type { LayoutTensor, TensorLayout } from './tensor-layout.ts';
+import { type LayoutTensor, storedBytes, type TensorLayout } from './tensor-layout.ts';
 
 /** What AdamW's moments are kept in: 8 or 2 bytes a parameter. */
 export type MomentDtype = 'float32' | '8bit';
@@ -47,7 +47,7 @@ export function shardRange(layout: TensorLayout, shard: Shard): { from: number; 
   const tensors = shardTensors(layout, shard);
   const last = tensors.at(-1);
   if (last === undefined) return { from: 0, to: 0 };
-  const to = last.offset + last.count * (last.dtype === 'BF16' ? 2 : 4);
+  const to = last.offset + storedBytes(last);
   return { from: layout.dataStart + tensors[0]!.offset, to: layout.dataStart + to };
 }
 

@@ -1,5 +1,6 @@
 // The tensors of a slot as float32 numbers, whatever they are stored in: float32 ones are views, bfloat16 ones are widened copies that are
-// rounded to nearest as they go back.
+// rounded to nearest as they go back, MXFP4 ones widened copies that do not.
+import { BLOCK_VALUES, frozen, type Mxfp4Matrix, widenExperts } from './mxfp4.ts';
 import type { LayoutTensor, TensorLayout } from './tensor-layout.ts';
 
 /** Node's. */
@@ -22,13 +23,19 @@ export class SlotTensors {
     this.#byName = new Map(layout.tensors.map((t) => [t.name, t]));
   }
 
-  /** Values [from, to) of a tensor: a view of float32 ones, a copy of others. */
+  /** Values [from, to) of a tensor (of experts in MXFP4: whole rows of blocks): a view of float32 ones, a copy of others. */
   read(t: LayoutTensor, from = 0, to = t.count): Float32Array {
+    if (t.dtype === 'MXFP4') {
+      const wide = new Float32Array(to - from);
+      widenExperts(t.shape, (e) => this.#expert(t, e), wide, from);
+      return wide;
+    }
     return t.dtype === 'F32' ? this.#floats(t, from, to) : widen(this.#halves(t, from, to), new Float32Array(to - from));
   }
 
-  /** Lets `edit` change values [from, to) of a tensor. */
+  /** Lets `edit` change values [from, to) of a tensor. SINKFLEX_STORE_FROZEN in MXFP4. */
   edit(t: LayoutTensor, edit: (data: Float32Array) => void, from = 0, to = t.count): void {
+    if (t.dtype === 'MXFP4') throw frozen(t.name);
     if (t.dtype === 'F32') {
       edit(this.#floats(t, from, to));
       return;
@@ -40,8 +47,22 @@ export class SlotTensors {
     narrow(data, stored);
   }
 
-  editNamed(name: string, edit: (data: Float32Array) => void): void {
-    this.edit(this.#byName.get(name)!, edit);
+  editNamed(name: string, edit: (data: Float32Array) => void, from?: number, to?: number): void {
+    this.edit(this.#byName.get(name)!, edit, from, to);
+  }
+
+  /** Puts bytes of a tensor from byte `at` on, as they are stored. */
+  write(t: LayoutTensor, at: number, bytes: Uint8Array): void {
+    this.#view(this.#layout.dataStart + t.offset + at, bytes.length).set(bytes);
+  }
+
+  #expert(t: LayoutTensor, e: number): Mxfp4Matrix {
+    const values = t.shape[1]! * t.shape[2]!;
+    const start = this.#layout.dataStart + t.offset;
+    return [
+      this.#view(start + (e * values) / 2, values / 2),
+      this.#view(start + t.count / 2 + (e * values) / BLOCK_VALUES, values / BLOCK_VALUES),
+    ];
   }
 
   /** Values [from, to) as they are stored. Views are made for a tensor, or for what is asked of one that is larger than a view can be. */

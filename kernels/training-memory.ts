@@ -3,6 +3,7 @@
 import { callNative, SinkflexError } from './errors.ts';
 import type { LoraConfig } from './lora.ts';
 import { type ModelConfig, toNative } from './model-config.ts';
+import { frozen } from './mxfp4.ts';
 import { addon } from './native.ts';
 import { type MomentDtype, momentLayout, momentSection } from './optimizer-state.ts';
 import { tensorLayout, type WeightDtype } from './tensor-layout.ts';
@@ -61,6 +62,7 @@ export function trainingMemory(config: ModelConfig, o: TrainingShape): TrainingM
   if (o.lengths.length === 0 || !o.lengths.every((n) => Number.isSafeInteger(n) && n > 0))
     throw new SinkflexError('SINKFLEX_BAD_ARGUMENT', 'lengths must be whole numbers of tokens, at least one');
   const { lora } = o;
+  if (o.dtype === 'mxfp4' && lora === undefined) throw frozen('training all weights in dtype mxfp4');
   const layout = tensorLayout(config, lora, o.dtype);
   const rows = o.rows ?? o.lengths.reduce((sum, n) => sum + n - 1, 0);
   const pass = callNative(() =>

@@ -7,13 +7,13 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ADAPTER_WEIGHTS, adapterChain, mergeAdapters, readAdapterConfig } from './adapter-folder.ts';
 import { Checkpoint, readModelConfig } from './checkpoint.ts';
 import { SinkflexError } from './errors.ts';
-import { imageParts, parts, writeWhole } from './image-file.ts';
-import { adapterConfigJson, type LoraConfig, mergeLora, parseLora } from './lora.ts';
-import { type ModelConfig, parseModelConfig, toHuggingFace } from './model-config.ts';
+import { imageParts, writeWhole } from './image-file.ts';
+import { adapterConfigJson, type LoraConfig, parseLora } from './lora.ts';
+import { mergedImage } from './merged-image.ts';
+import { type ModelConfig, mxfp4Quantization, parseModelConfig, toHuggingFace } from './model-config.ts';
 import { type MomentDtype, momentLayout, momentSection, readOptimizerInto, slotBytes } from './optimizer-state.ts';
 import { checkSeed, initialiseSlice } from './random-weights.ts';
 import { type Pin, type Slot, type Version, VersionedSegment, type Writing } from './segment.ts';
-import { SharedMemory } from './shared-memory.ts';
 import { SlotTensors } from './slot-tensors.ts';
 import type { LoadOptions, StoreAddress, StoreOptions, TensorView } from './store-types.ts';
 import { type TensorLayout, tensorLayout, type WeightDtype } from './tensor-layout.ts';
@@ -55,8 +55,10 @@ export class WeightStore {
 
   /**
    * `dtype`: what matrices (not norms, biases and sinks) are stored and read in; engines compute in float32 either way. bfloat16 halves the
-   * memory, and an optimiser step rounds stochastically. `moments`: each slot holds those of AdamW and its count of steps too (8 bytes a
-   * parameter, or 2), so that whoever opens the store goes on from its newest version to the bit, whenever the trainer before ended.
+   * memory, and an optimiser step rounds stochastically. mxfp4 is for checkpoints of gpt_oss whose experts are in MXFP4: they stay so, at 4.25 bits
+   * a weight, and are widened inside the products, bit for bit as in bfloat16; such a store generates and scores, and adapters over it learn
+   * (SINKFLEX_STORE_FROZEN for anything else). `moments`: each slot holds those of AdamW and its count of steps too (8 bytes a parameter, or 2),
+   * so that whoever opens the store goes on from its newest version to the bit, whenever the trainer before ended.
    */
   static create(config: ModelConfig, { dtype = 'float32', moments, ...o }: StoreOptions & { dtype?: WeightDtype } = {}): WeightStore {
     const checked = parseModelConfig(config);
@@ -259,41 +261,38 @@ export class WeightStore {
 
   /** Yields the bytes of the image that each slice has filled. */
   *#copy({ checkpoint, adapters }: { checkpoint: Checkpoint; adapters: string[] }, slot: SlotTensors): Generator<number> {
-    for (const t of this.layout.tensors)
-      for (const [from, to] of checkpoint.slices(t)) {
-        slot.edit(t, (data) => checkpoint.read(t, data, from), from, to);
-        yield (to - from) * (t.dtype === 'F32' ? 4 : 2);
-      }
+    for (const t of this.layout.tensors) yield* checkpoint.fill(slot, t);
     for (const each of adapters) {
       mergeAdapters(each, this.config, (name, edit) => slot.editNamed(name, edit));
       yield 0;
     }
   }
 
-  /** The whole model with the adapters merged into the base, as a Hugging Face folder. In a store without adapters: saveFolder. */
+  /**
+   * The whole model with the adapters merged into the base, as a Hugging Face folder; over experts in MXFP4, in bfloat16. In a store without
+   * adapters: saveFolder.
+   */
   saveMerged(dir: string): void {
     if (this.adapter === undefined) {
       this.saveFolder(dir);
       return;
     }
-    const { config, base } = this.adapter;
+    const { config: lora, base } = this.adapter;
     const [pin, under] = [this.pin(), base.pin()];
-    const image = SharedMemory.create(base.layout.totalBytes);
     try {
-      for (const [at, bytes] of parts(base.layout.totalBytes)) image.write(at, under.view(at, bytes));
-      const whole = new SlotTensors(base.layout, (offset, bytes) => image.view(offset, bytes));
       const adapters = this.tensors(pin);
-      mergeLora(
-        this.config,
-        config,
-        (name) => adapters.get(name)!.data,
-        (name, edit) => whole.editNamed(name, edit),
-      );
-      mkdirSync(dir, { recursive: true });
-      writeWhole(dir, 'model.safetensors', imageParts(image, image.bytes));
-      writeWhole(dir, 'config.json', [base.#configJson()]);
+      const { image, dtype } = mergedImage({
+        ...{ config: this.config, lora, adapter: (name) => adapters.get(name)!.data },
+        base: { layout: base.layout, dtype: base.dtype, slot: under },
+      });
+      try {
+        mkdirSync(dir, { recursive: true });
+        writeWhole(dir, 'model.safetensors', imageParts(image, image.bytes));
+        writeWhole(dir, 'config.json', [base.#configJson(dtype)]);
+      } finally {
+        image.release();
+      }
     } finally {
-      image.release();
       pin.release();
       under.release();
     }
@@ -340,7 +339,7 @@ export class WeightStore {
     return [[ADAPTER_WEIGHTS, image], ['adapter_config.json', [jsonBytes(adapters)]], model];
   }
 
-  /** Tensors of a pinned version: float32 ones are views, which end with the pin, bfloat16 ones widened copies. */
+  /** Tensors of a pinned version: float32 ones are views, which end with the pin, others widened copies. */
   tensors(pin: Pin): Map<string, TensorView> {
     const slot = this.#tensorsOf(pin);
     return new Map(this.layout.tensors.map((t) => [t.name, { shape: [...t.shape], data: slot.read(t) }]));
@@ -351,8 +350,9 @@ export class WeightStore {
     this.adapter?.base.close();
   }
 
-  #configJson(): Uint8Array {
-    return jsonBytes({ ...toHuggingFace(this.config), torch_dtype: this.adapter?.base.dtype ?? this.dtype });
+  #configJson(dtype = this.adapter?.base.dtype ?? this.dtype): Uint8Array {
+    const stored = dtype === 'mxfp4' ? { torch_dtype: 'bfloat16', quantization_config: mxfp4Quantization } : { torch_dtype: dtype };
+    return jsonBytes({ ...toHuggingFace(this.config), ...stored });
   }
 
   #tensorsOf(slot: Slot): SlotTensors {

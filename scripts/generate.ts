@@ -4,6 +4,7 @@ import { availableParallelism } from 'node:os';
 import { createInterface } from 'node:readline/promises';
 import { Command, Option } from 'commander';
 import { type TurnDelta, turnReader } from '../actors/index.ts';
+import { type WeightDtype, weightDtypes } from '../kernels/index.ts';
 import { CommandError } from './errors.ts';
 import { openModel } from './model-folder.ts';
 import { between, deviceOption, wholeNumber } from './option-values.ts';
@@ -26,7 +27,7 @@ interface GenerateOptions {
   seed?: number;
   threads: number;
   device: string;
-  dtype: 'float32' | 'bfloat16';
+  dtype: WeightDtype;
   maxModelLen?: number;
   json?: boolean;
 }
@@ -54,8 +55,8 @@ export function generateCommand(): Command {
     .option('--threads <n>', 'default all processors', wholeNumber(1), availableParallelism())
     .addOption(deviceOption())
     .addOption(
-      new Option('--dtype <dtype>', 'what the weights are held in; bfloat16 halves their memory')
-        .choices(['float32', 'bfloat16'])
+      new Option('--dtype <dtype>', 'what the weights are held in; bfloat16 halves their memory, mxfp4 keeps experts that are stored so')
+        .choices(weightDtypes)
         .default('float32'),
     )
     .option('--max-model-len <tokens>', 'tokens of the whole conversation', wholeNumber(2))

@@ -5,6 +5,7 @@ import { availableParallelism } from 'node:os';
 import { basename, resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import { createServer } from '../actors/index.ts';
+import { type WeightDtype, weightDtypes } from '../kernels/index.ts';
 import { CommandError } from './errors.ts';
 import { openModel } from './model-folder.ts';
 import { deviceOption, port, wholeNumber } from './option-values.ts';
@@ -18,7 +19,7 @@ interface ServeOptions {
   maxModelLen?: number;
   threads: number;
   device: string;
-  dtype: 'float32' | 'bfloat16';
+  dtype: WeightDtype;
   apiKeyFile?: string;
   tlsCert?: string;
   tlsKey?: string;
@@ -52,8 +53,8 @@ export function serveCommand(): Command {
     .option('--threads <n>', 'threads of the engine; default all processors', wholeNumber(1), availableParallelism())
     .addOption(deviceOption())
     .addOption(
-      new Option('--dtype <dtype>', 'what the weights are held in; bfloat16 halves their memory')
-        .choices(['float32', 'bfloat16'])
+      new Option('--dtype <dtype>', 'what the weights are held in; bfloat16 halves their memory, mxfp4 keeps experts that are stored so')
+        .choices(weightDtypes)
         .default('float32'),
     )
     .option(

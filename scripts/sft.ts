@@ -3,7 +3,7 @@ import { availableParallelism } from 'node:os';
 import { basename, join } from 'node:path';
 import { Command, Option } from 'commander';
 import { type FineTuneOptions, fineTune } from '../actors/index.ts';
-import { SinkflexError } from '../kernels/index.ts';
+import { SinkflexError, weightDtypes } from '../kernels/index.ts';
 import { Display } from './display.ts';
 import { CommandError } from './errors.ts';
 import { modelFolderOf } from './model-folder.ts';
@@ -48,8 +48,11 @@ export function sftCommand(): Command {
       ['all-linear'],
     )
     .addOption(
-      new Option('--dtype <name>', 'what matrices are stored in; bfloat16 steps round stochastically')
-        .choices(['float32', 'bfloat16'])
+      new Option(
+        '--dtype <name>',
+        'what matrices are stored in; bfloat16 steps round stochastically, mxfp4 is for frozen experts below adapters',
+      )
+        .choices(weightDtypes)
         .default('float32'),
     )
     .addOption(

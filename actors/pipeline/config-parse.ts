@@ -172,6 +172,8 @@ function contradictions(c: TrainingConfig): string[] {
   registered('env.name', env.name, 'environment', environmentNames(), 'register');
   if (actor.optim.state_in_slots && actor.num_actors > 1)
     wrong.push(`actor.optim.state_in_slots: ${actor.num_actors} trainers divide the moments (actor.num_actors): set one of the two back`);
+  if (model.dtype === 'mxfp4' && model.lora_rank === 0)
+    wrong.push('model.dtype = mxfp4: experts in MXFP4 are frozen: learn adapters over them (model.lora_rank), or take bfloat16');
   if (model.lora_rank > 0 && model.path === null)
     wrong.push(`model.lora_rank = ${model.lora_rank}: adapters need a model below them: set model.path, or lora_rank to 0`);
   registered(

@@ -2,6 +2,7 @@
 // means. docs/configuration.md is generated from this file.
 import { resolve } from 'node:path';
 import { z } from 'zod';
+import { weightDtypes } from '../../kernels/index.ts';
 import { isArchiveUrl } from '../archive/index.ts';
 import { parseLatency } from '../environment/index.ts';
 import { RewardComponentSettings } from '../reward/index.ts';
@@ -150,10 +151,10 @@ export const TrainingConfig = z.strictObject({
       'layers with adapters: all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; of experts: experts, or mlp.experts.gate_up_proj, mlp.experts.down_proj',
     ),
     dtype: key(
-      z.enum(['float32', 'bfloat16']),
+      z.enum(weightDtypes),
       'float32',
       '',
-      'what matrices are stored in; bfloat16 halves their memory (with adapters, of the frozen model below), and optimiser steps round stochastically; everything is computed in float32',
+      'what matrices are stored in; bfloat16 halves their memory (with adapters, of the frozen model below), and optimiser steps round stochastically; mxfp4 leaves experts that are stored so (gpt_oss) as they are, frozen below adapters, at 4.25 bits a weight, other matrices in bfloat16; everything is computed in float32',
     ),
     enable_gradient_checkpointing: key(
       z.boolean(),

@@ -114,7 +114,7 @@ export class ServedModel {
   /**
    * Reads a large model while the event loop turns; `onProgress` hears how many bytes of the weights are there.
    * @example
-   * const model = await ServedModel.open('./gpt-oss-20b', { dtype: 'bfloat16', threads: 16 });
+   * const model = await ServedModel.open('./gpt-oss-20b', { dtype: 'mxfp4', threads: 16 });
    */
   static async open(
     folder: string,

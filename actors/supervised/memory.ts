@@ -44,7 +44,7 @@ function lighter(o: Parameters<typeof checkTrainingMemory>[1]): string[] {
   return [
     ...(o.checkpointing ? [] : ['add --gradient-checkpointing']),
     ...(o.lora === undefined ? ['learn adapters alone (--lora-rank)'] : []),
-    ...(o.dtype === 'bfloat16' ? [] : ['store matrices in half the bytes (--dtype bfloat16)']),
+    ...((o.dtype ?? 'float32') !== 'float32' ? [] : ['store matrices in half the bytes (--dtype bfloat16)']),
     ...(o.moments === '8bit' ? [] : ['keep moments in a quarter (--optim adamw_8bit)']),
   ];
 }

@@ -74,7 +74,8 @@ std::vector<TensorSpec> read_tensors(const Napi::Value& value) {
       t.shape.push_back(integer_of(shape.Get(d), "layout.tensors[].shape[]", 1, int64_t{1} << 40));
     t.offset = integer_of(o.Get("offset"), "layout.tensors[].offset", 0, int64_t{1} << 52);
     t.decay = boolean_of(o.Get("decay"), "layout.tensors[].decay");
-    t.bf16 = string_of(o.Get("dtype"), "layout.tensors[].dtype") == "BF16";
+    const std::string dtype = string_of(o.Get("dtype"), "layout.tensors[].dtype");
+    t.dtype = dtype == "MXFP4" ? SFX_MXFP4 : dtype == "BF16" ? SFX_BF16 : SFX_F32;
     t.gradient = integer_of(o.Get("gradientOffset"), "layout.tensors[].gradientOffset", 0, int64_t{1} << 52);
     tensors.push_back(std::move(t));
   }

@@ -20,10 +20,11 @@ void reset_float_environment() {
 
 void Parameters::check_bounds() {
   for (TensorSpec& t : tensors_) {
-    const int64_t count = t.count(), each = t.bf16 ? 2 : 4;
+    const int64_t count = t.count(), each = t.dtype == SFX_MXFP4 ? 1 : t.dtype == SFX_BF16 ? 2 : 4;
     if (t.gradient < 0) t.gradient = t.offset;
     if (t.offset < 0 || t.offset % each != 0 || t.gradient % 4 != 0 || count < 0 ||
-        count > (std::numeric_limits<int64_t>::max() >> 4) || t.offset + count * each > data_bytes_)
+        count > (std::numeric_limits<int64_t>::max() >> 5) || t.offset + t.bytes() > data_bytes_ ||
+        (t.dtype == SFX_MXFP4 && (t.shape.size() != 3 || t.shape[1] % 32 != 0)))
       throw Error("SINKFLEX_INTERNAL", "tensor " + t.name + " lies outside the data section");
     gradient_bytes_ = std::max(gradient_bytes_, t.gradient + count * 4);
   }
@@ -167,7 +168,9 @@ sfx_tensor Parameters::at(const void* data, int index, bool gradient) const {
   const uint8_t* p = static_cast<const uint8_t*>(data) + (gradient ? t.gradient : t.offset);
   const std::vector<int64_t>& s = t.shape;
   sfx_tensor x = s.size() == 1 ? view(p, {s[0]}) : s.size() == 2 ? view(p, {s[0], s[1]}) : view(p, {s[0], s[1], s[2]});
-  if (t.bf16 && !gradient) x.dtype = SFX_BF16;
+  if (gradient) return x;
+  x.dtype = t.dtype;
+  if (t.dtype == SFX_MXFP4) x.stride[1] = 1, x.stride[2] = s[1];
   return x;
 }
 

@@ -18,13 +18,14 @@ struct TensorSpec {
   std::vector<int64_t> shape;
   int64_t offset = 0;  // bytes from the start of the data section; 64-byte aligned where sizes allow (tensor-layout.ts)
   bool decay = false;  // weight decay applies: not to norms, biases and sinks
-  bool bf16 = false;
-  int64_t gradient = -1;  // bytes from the start of the gradients; -1: as `offset`
+  sfx_dtype dtype = SFX_F32;  // or SFX_BF16, or SFX_MXFP4: experts, stored [E, out, in]
+  int64_t gradient = -1;      // bytes from the start of the gradients; -1: as `offset`
   int64_t count() const {
     int64_t n = 1;
     for (int64_t s : shape) n *= s;
     return n;
   }
+  int64_t bytes() const { return dtype == SFX_MXFP4 ? count() / 32 * 17 : count() * (dtype == SFX_BF16 ? 2 : 4); }
 };
 
 // LoRA: a [rank, in], b [out, rank]; of experts a [E rank, in], b [out, rank E], see sfx_moe_adapters. No data: none.

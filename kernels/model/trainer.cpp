@@ -240,7 +240,7 @@ double Trainer::step_shard(const StepOptions& o, uint8_t* out, int64_t bytes) {
     if (!moments_.tensors[i].kept()) continue;
     const TensorSpec& t = parameters_->tensors()[i];
     if (first < 0) first = t.offset;
-    end = t.offset + t.count() * (t.bf16 ? 2 : 4);
+    end = t.offset + t.bytes();
   }
   if (first < 0) first = 0;  // a group of more trainers than tensors
   if (bytes != end - first)
@@ -266,7 +266,7 @@ double Trainer::step_shard(const StepOptions& o, uint8_t* out, int64_t bytes) {
 void Trainer::update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_options& options, uint8_t* moments,
                      const uint8_t* from, uint8_t* to) {
   const float* g = reinterpret_cast<const float*>(static_cast<const uint8_t*>(gradient_block_->data()) + t.gradient);
-  if (!t.bf16 && !at.quantized()) {
+  if (t.dtype == SFX_F32 && !at.quantized()) {
     check(backend_,
           backend_->adamw(stream_, reinterpret_cast<const float*>(from), g, reinterpret_cast<float*>(moments + at.m),
                           reinterpret_cast<float*>(moments + at.v), t.count(), &options, reinterpret_cast<float*>(to)),
@@ -274,7 +274,7 @@ void Trainer::update(const TensorSpec& t, const MomentSpec& at, const sfx_adamw_
     return;
   }
   sfx_adamw_storage s{};
-  s.bf16 = t.bf16;
+  s.bf16 = t.dtype == SFX_BF16;
   s.key[0] = moments_.seed, s.key[1] = static_cast<uint32_t>(step_);
   s.first = t.gradient / static_cast<int64_t>(sizeof(float));
   s.quantized = at.quantized();

@@ -15,7 +15,7 @@ constexpr int64_t kTurnedInRegisters = 8;  // rows: their chains and the weights
 #else
 constexpr int64_t kTurnedInRegisters = 4;
 #endif
-constexpr int64_t kWidened = 512;  // bf16 weights of a tile that are widened at once
+constexpr int64_t kWidened = 512;  // weights of a tile that are widened at once
 constexpr int64_t kTogether = 48;  // outputs whose results are turned at once: whole cache lines of y
 
 // Lanes of the panel that begins with row i: 16 or kPanel.
@@ -24,7 +24,7 @@ SFX_INLINE int64_t panel_lanes(int64_t m, int64_t i) { return kWide == 1 || m - 
 // turned[q][0..16) = the weights of outputs j..j+16 for p + q; zero beyond the product.
 void turn_weights(const Product& g, int64_t j, int64_t p, float* turned) {
   const int64_t outputs = g.n - j < 16 ? g.n - j : 16, left = g.k - p;
-  if (!g.b16 && outputs == 16 && left >= 16) {
+  if (!widened(g) && outputs == 16 && left >= 16) {
     const float* const from = g.b + j * g.bj + p;
     for (int64_t i = 16; i < 32; i++) __builtin_prefetch(from + i * g.bj, 0, 2);  // the next sixteen outputs'
     transpose16(from, g.bj, turned, 16);
@@ -34,7 +34,7 @@ void turn_weights(const Product& g, int64_t j, int64_t p, float* turned) {
   for (int64_t i = 0; i < 16; i++) {
     v16 row = zero();
     if (i < outputs)
-      row = g.b16 ? load_bf16_part(g.b16 + (j + i) * g.bj + p, left) : load_part(g.b + (j + i) * g.bj + p, left);
+      row = widened(g) ? load_widened(g, (j + i) * g.bj + p, left) : load_part(g.b + (j + i) * g.bj + p, left);
     store(block + 16 * i, row);
   }
   transpose16(block, 16, turned, 16);
@@ -126,7 +126,7 @@ void multiply_narrow(const Product& g, const float* turned, float* scratch) {
   float* const left = scratch;  // a panel: [kTogether][lanes]
   float* const wide = scratch + kNarrowRows * kTogether;
   for (int64_t i = 0; i < kNarrowRows * kTogether; i++) left[i] = 0.0f;
-  const int64_t depth = g.b16 ? kWidened : g.k;
+  const int64_t depth = widened(g) ? kWidened : g.k;
   for (int64_t j0 = 0; j0 < g.n; j0 += kTogether) {
     const int64_t together = least(kTogether, g.n - j0);
     for (int64_t r0 = 0; r0 < together;) {
@@ -136,18 +136,18 @@ void multiply_narrow(const Product& g, const float* turned, float* scratch) {
         float* const to = left + i0 * kTogether + r0 * lanes;
         for (int64_t p = 0; p < g.k || p == 0; p += depth) {
           const int64_t kk = g.k - p < depth ? g.k - p : depth;
-          if (g.b16)
+          if (widened(g))
             for (int64_t r = 0; r < outputs; r++)
               for (int64_t q = 0; q < kk; q += 16)
-                store(wide + r * kWidened + q, load_bf16_part(g.b16 + (j + r) * g.bj + p + q, kk - q));
+                store(wide + r * kWidened + q, load_widened(g, (j + r) * g.bj + p + q, kk - q));
           Tile t = {};
           t.k = kk;
-          t.a = g.b16 ? wide : g.b + j * g.bj, t.ai = g.b16 ? kWidened : g.bj, t.ak = 1;
+          t.a = widened(g) ? wide : g.b + j * g.bj, t.ai = widened(g) ? kWidened : g.bj, t.ak = 1;
           t.b = turned + i0 * g.k + p * lanes, t.bk = lanes;
           t.from = p > 0 ? to : nullptr, t.from_row = lanes;
           t.c = to, t.ci = lanes;
           t.tail = 16;
-          if (!g.b16 && i0 == 0) {
+          if (!widened(g) && i0 == 0) {
             t.ahead = t.a + outputs * g.bj;
             pick_streaming_tile(outputs, lanes / 16)(t);
           } else {

@@ -31,19 +31,20 @@ void pack_panel(const float* b, int64_t bk, int64_t bj, int64_t k, int64_t colum
   }
 }
 
-// The same from bf16, whose rows or columns are contiguous.
-void pack_panel16(const uint16_t* b, int64_t bk, int64_t bj, int64_t k, int64_t columns, float* to) {
+// The same from element `at` of a B that is widened; its rows or columns are contiguous.
+void pack_widened(const Product& g, int64_t at, int64_t k, int64_t columns, float* to) {
+  const int64_t bk = g.bk, bj = g.bj;
   if (bj == 1) {
     for (int64_t p = 0; p < k; p++)
       for (int64_t v = 0; v < kPanel; v += 16)
-        store(to + p * kPanel + v, columns > v ? load_bf16_part(b + p * bk + v, columns - v) : zero());
+        store(to + p * kPanel + v, columns > v ? load_widened(g, at + p * bk + v, columns - v) : zero());
     return;
   }
   float block[256];
   for (int64_t j = 0; j < kPanel; j += 16)
     for (int64_t p = 0; p < k; p += 16) {
       for (int64_t i = 0; i < 16; i++)
-        store(block + 16 * i, j + i < columns ? load_bf16_part(b + (j + i) * bj + p, k - p) : zero());
+        store(block + 16 * i, j + i < columns ? load_widened(g, at + (j + i) * bj + p, k - p) : zero());
       float turned[256];
       transpose16(block, 16, turned, 16);
       for (int64_t i = 0; i < 16 && p + i < k; i++) store(to + (p + i) * kPanel + j, load(turned + 16 * i));
@@ -61,7 +62,7 @@ void copy_rows(const float* a, int64_t ak, int64_t k, int64_t rows, float* to) {
 }
 
 // B is read where it lies.
-bool reads_directly(const Product& g) { return !g.b16 && g.bj == 1 && (g.m <= 2 * kRows || g.bk <= 64); }
+bool reads_directly(const Product& g) { return !widened(g) && g.bj == 1 && (g.m <= 2 * kRows || g.bk <= 64); }
 bool copies_a(const Product& g) { return g.ai == 1 && g.ak >= 256 && g.n > 2 * kPanel; }
 
 // One product on the calling thread with `pack` scratch of kProductScratch, and `held` for partial chains when an old C
@@ -86,8 +87,8 @@ void multiply_serial(const Product& g, float* pack, float* held) {
           for (int64_t j = j0; j < j1; j += kPanel) {
             const int64_t at = p0 * g.bk + j * g.bj, width = j1 - j < kPanel ? j1 - j : kPanel;
             float* const to = pack + (j - j0) * kk;
-            if (g.b16)
-              pack_panel16(g.b16 + at, g.bk, g.bj, kk, width, to);
+            if (widened(g))
+              pack_widened(g, at, kk, width, to);
             else
               pack_panel(g.b + at, g.bk, g.bj, kk, width, to);
           }
@@ -212,10 +213,7 @@ void multiply(sfx_stream* stream, const Product* products, int64_t count) {
         Product t = g;
         t.m = turned || g.m - i0 < rows ? g.m - i0 : rows, t.n = g.n - j0 < columns ? g.n - j0 : columns;
         t.a += i0 * g.ai, t.c += i0 * g.ci + j0;
-        if (t.b16)
-          t.b16 += j0 * g.bj;
-        else
-          t.b += j0 * g.bj;
+        move_weight(&t, j0 * g.bj);
         t.bias = g.bias ? g.bias + j0 : nullptr;
         pieces[at++] = {t, turned};
       }

@@ -60,8 +60,8 @@ int32_t moe_adapted_backward(sfx_stream* stream, const sfx_tensor* dy, const sfx
                              sfx_tensor* dgate_up_bias, sfx_tensor* ddown, sfx_tensor* ddown_bias,
                              const sfx_moe_adapters* lora) {
   SFX_CHECK_F32(dy, x, gate_up_bias, down_bias, dx, dgate_up, dgate_up_bias, ddown, ddown_bias);
-  SFX_CHECK_WEIGHT(gate_up);
-  SFX_CHECK_WEIGHT(down);
+  SFX_CHECK_EXPERTS(gate_up);
+  SFX_CHECK_EXPERTS(down);
   SFX_CHECK(unit_last(dy) && unit_last(x) && unit_last(dx) && unit_last(dgate_up) && unit_last(ddown),
             "moe: rows must be contiguous");
   SFX_CHECK(saved != nullptr, "moe: the backward needs what the forward saved");

@@ -85,8 +85,8 @@ int32_t moe_adapted_forward(sfx_stream* stream, const sfx_tensor* x, const int32
                             const sfx_tensor* down, const sfx_tensor* down_bias, float limit, sfx_tensor* y,
                             void* saved, const sfx_moe_adapters* lora) {
   SFX_CHECK_F32(x, gate_up_bias, down_bias, y);
-  SFX_CHECK_WEIGHT(gate_up);
-  SFX_CHECK_WEIGHT(down);
+  SFX_CHECK_EXPERTS(gate_up);
+  SFX_CHECK_EXPERTS(down);
   SFX_CHECK(unit_last(x) && unit_last(y), "moe: rows must be contiguous");
   SFX_CHECK(y || saved, "moe: neither an output nor a place to save");
   const Operation op(stream);

@@ -89,6 +89,13 @@ SFX_INLINE bool unit_last(const sfx_tensor* t) {
     if ((tensor)->dtype != SFX_F32 && (tensor)->dtype != SFX_BF16)          \
       return sfx::fail(SFX_UNSUPPORTED, "weights must be float32 or bf16"); \
   } while (0)
+// Experts [E, in, out]: these, or MXFP4, which lies as [E, out, in].
+#define SFX_CHECK_EXPERTS(tensor)                                                                           \
+  do {                                                                                                      \
+    if ((tensor)->dtype != SFX_MXFP4) SFX_CHECK_WEIGHT(tensor);                                             \
+    if ((tensor)->dtype == SFX_MXFP4 && ((tensor)->stride[1] != 1 || (tensor)->stride[2] % 32 != 0))        \
+      return sfx::fail(SFX_BAD_ARGUMENT, "experts in MXFP4 need rows of blocks along their input's width"); \
+  } while (0)
 #define SFX_CHECK(condition, message)                              \
   do {                                                             \
     if (!(condition)) return sfx::fail(SFX_BAD_ARGUMENT, message); \

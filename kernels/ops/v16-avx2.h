@@ -23,6 +23,19 @@ SFX_INLINE v16 load_bf16(const uint16_t* p) {
   };
   return {half(p), half(p + 8)};
 }
+// Sixteen E2M1 codes (sign, two bits of exponent, one of mantissa), the low half of a byte first.
+SFX_INLINE v16 load_e2m1(const uint8_t* p) {
+  int32_t codes[2];
+  memcpy(codes, p, sizeof codes);
+  const auto half = [](int32_t eight) {
+    const __m256i code = _mm256_srlv_epi32(_mm256_set1_epi32(eight), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+    const __m256 magnitudes = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+    const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(8)), 28);
+    // The permutation looks at three bits of an index.
+    return _mm256_or_ps(_mm256_permutevar8x32_ps(magnitudes, code), _mm256_castsi256_ps(sign));
+  };
+  return {half(codes[0]), half(codes[1])};
+}
 SFX_INLINE void store(float* p, v16 v) {
   _mm256_storeu_ps(p, v.lo);
   _mm256_storeu_ps(p + 8, v.hi);

@@ -16,6 +16,16 @@ SFX_INLINE v16 load_bf16(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256((const __m256i*)p);
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
 }
+// Sixteen E2M1 codes (sign, two bits of exponent, one of mantissa), the low half of a byte first.
+SFX_INLINE v16 load_e2m1(const uint8_t* p) {
+  int32_t codes[2];
+  memcpy(codes, p, sizeof codes);
+  const __m512i eight = _mm512_inserti64x4(_mm512_set1_epi32(codes[0]), _mm256_set1_epi32(codes[1]), 1);
+  const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const __m512 values = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f,
+                                       -2.0f, -3.0f, -4.0f, -6.0f);
+  return {_mm512_permutexvar_ps(_mm512_srlv_epi32(eight, shift), values)};  // which looks at four bits of an index
+}
 SFX_INLINE void store(float* p, v16 v) { _mm512_storeu_ps(p, v.x); }
 SFX_INLINE v16 load_n(const float* p, int n) { return {_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p)}; }
 SFX_INLINE void store_n(float* p, v16 v, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v.x); }

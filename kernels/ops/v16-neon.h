@@ -26,6 +26,14 @@ SFX_INLINE v16 load_bf16(const uint16_t* p) {
   SFX_QUADS r.x[i] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16));
   return r;
 }
+// Sixteen E2M1 codes (sign, two bits of exponent, one of mantissa), the low half of a byte first.
+SFX_INLINE v16 load_e2m1(const uint8_t* p) {
+  static const float values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  float lanes[16];
+  for (int i = 0; i < 16; i++) lanes[i] = values[p[i / 2] >> (i % 2 * 4) & 15];
+  return load(lanes);
+}
 SFX_INLINE void store(float* p, v16 v) { SFX_QUADS vst1q_f32(p + 4 * i, v.x[i]); }
 SFX_INLINE v16 load_n(const float* p, int n) {
   float lanes[16] = {};

@@ -27,6 +27,14 @@ SFX_INLINE v16 load_bf16(const uint16_t* p) {
   memcpy(r.x, bits, sizeof r.x);
   return r;
 }
+// Sixteen E2M1 codes (sign, two bits of exponent, one of mantissa), the low half of a byte first.
+SFX_INLINE v16 load_e2m1(const uint8_t* p) {
+  static const float values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  v16 r;
+  SFX_LANES r.x[i] = values[p[i / 2] >> (i % 2 * 4) & 15];
+  return r;
+}
 SFX_INLINE void store(float* p, v16 v) { memcpy(p, v.x, sizeof v.x); }
 SFX_INLINE v16 load_n(const float* p, int n) {
   v16 r = set1(0.0f);

@@ -154,6 +154,22 @@ for (const name of cases) {
 
     await t.test('generation and training agree bit for bit, in any company and chunks', (t) => agreement(t, store, io, attentionPrefix));
 
+    const stored = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as { quantization_config?: { quant_method: string } };
+    const inMxfp4 = stored.quantization_config?.quant_method === 'mxfp4' && has('input_ids');
+    await t.test('experts kept in MXFP4 give the bits of bfloat16', { skip: !inMxfp4 }, async (t) => {
+      const ids = integers(get('input_ids'));
+      const results = [];
+      for (const dtype of ['mxfp4', 'bfloat16'] as const) {
+        const frozen = WeightStore.create(readModelConfig(folder), { slots: 1, dtype });
+        frozen.loadFolder(folder);
+        const scorer = new Engine({ store: frozen, attentionPrefix });
+        results.push((await scorer.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) })).logprobs);
+        await scorer.dispose();
+        frozen.close();
+      }
+      t.same(results[0], results[1]);
+    });
+
     await t.test('saved and read again, it is the same model', (t) => {
       const saved = temporaryFolder(t);
       store.saveFolder(saved);

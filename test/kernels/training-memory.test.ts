@@ -73,6 +73,10 @@ const cases: Record<string, MemoryCase> = {
       lora: { r: 32, lora_alpha: 16, target_modules: ['q_proj', 'mlp.experts.gate_up_proj', 'mlp.experts.down_proj'] },
     },
   },
+  'LoRA over experts in MXFP4': {
+    config: tinyConfig({ ...experts, vocab_size: 6000, num_hidden_layers: 4, num_local_experts: 32, num_experts_per_tok: 2 }),
+    shape: { lengths: [1200], dtype: 'mxfp4', lora: { r: 8, lora_alpha: 16, target_modules: ['mlp.experts.gate_up_proj'] } },
+  },
   experts: {
     config: tinyConfig({ ...experts, vocab_size: 6000, num_hidden_layers: 2, num_local_experts: 8, num_experts_per_tok: 4 }),
     shape: { lengths: [1024] },

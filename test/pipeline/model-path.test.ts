@@ -149,6 +149,7 @@ t.test('LoRA: adapters alone are published, kept and resumed; a checkpoint names
   await t.rejects(again, { code: 'SINKFLEX_CHECKPOINT_MISSING', message: /base_model_name_or_path names .*model, and no model is there/ });
   t.notOk(existsSync(join(root, 'again')));
   t.throws(() => configOf({ 'model.lora_rank': 4 }), { code: 'SINKFLEX_SETTINGS', message: /need a model below/ });
+  t.throws(() => configOf({ 'model.dtype': 'mxfp4' }), { code: 'SINKFLEX_SETTINGS', message: /learn adapters over them/ });
 });
 
 t.test('what no run can be made of is refused before anything is written', async (t) => {

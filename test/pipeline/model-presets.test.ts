@@ -36,6 +36,7 @@ t.test('the presets for model folders run', needsData(), async (t) => {
   writeByteModel(model, 3, { text: text + JSON.stringify(schemas) });
   const small = {
     'model.path': model,
+    'model.dtype': 'float32', // a dense model: no experts in MXFP4
     data: { train_batch_size: 1, val_size: 1, val_interim_size: 1 },
     rollout: { n: 2, num_actors: 1, threads: 1, max_num_seqs: 4, max_tokens_per_turn: 12, kv_cache_tokens: null },
     'actor.threads': 2,

@@ -203,9 +203,76 @@ void adapted(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k, int32_t 
   next(dua, "dgate_up_a"), next(dub, "dgate_up_b"), next(dda, "ddown_a"), next(ddb, "ddown_b");
 }
 
+// Experts in MXFP4 give the bits of the same experts widened beforehand, forward and in what goes back to their input.
+void quantized(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k) {
+  section("moe mxfp4 n=" + std::to_string(n) + " h=" + std::to_string(h) + " I=" + std::to_string(I) +
+          " E=" + std::to_string(E));
+  Random r((uint64_t)(n * 5 + h + I + E));
+  const Floats x = r.normals(n * h), dy = r.normals(n * h), gub = r.normals(E * 2 * I, 0.3), downb = r.normals(E * h);
+  const int32_t rank = 2;
+  const Floats ua = r.normals(E * rank * h, 0.3), ub = r.normals(2 * I * rank * E, 0.3);
+  struct Experts {
+    Array<uint8_t> stored;  // blocks of [E, out, in], then their scales
+    Floats wide;            // [E, in, out]
+  };
+  const auto experts = [&](int64_t in, int64_t out) {
+    static const float magnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    const int64_t count = E * in * out;
+    Experts w = {Array<uint8_t>((size_t)(count / 32 * 17)), Floats((size_t)count)};
+    for (auto& byte : w.stored) byte = (uint8_t)r.next();
+    uint8_t* const scales = w.stored.data() + count / 2;
+    for (int64_t b = 0; b < count / 32; b++) scales[b] = (uint8_t)(b % 7 == 0 ? r.below(4) : 120 + r.below(8));
+    for (int64_t at = 0; at < count; at++) {  // e, o, i
+      const int code = w.stored[(size_t)(at / 2)] >> (at % 2 * 4) & 15;
+      const double value = std::ldexp(magnitudes[code & 7], scales[at / 32] - 127);
+      const int64_t e = at / (in * out), o = at / in % out, i = at % in;
+      w.wide[(size_t)((e * in + i) * out + o)] = (float)(code & 8 ? -value : value);
+    }
+    return w;
+  };
+  const Experts up = experts(h, 2 * I), back = experts(I, h);
+  const Floats weight(n * top_k, 1.0f / top_k);
+  Ints index(n * top_k);
+  for (int64_t t = 0; t < n; t++)
+    for (int32_t j = 0; j < top_k; j++) index[t * top_k + j] = (int32_t)((t * t + j) % E);
+  everywhere([&](const sfx_backend& b, sfx_stream* s) {
+    Floats results[2];
+    for (int stored = 0; stored < 2; stored++) {
+      Floats y(n * h), dx(n * h), dweight = poison(n * top_k), dua(ua.size()), dub(ub.size());
+      Floats saved(b.moe_saved_bytes(n, h, I, E, top_k) / 4);
+      sfx_tensor tg = tensor(up.wide, {E, h, 2 * I}), td = tensor(back.wide, {E, I, h});
+      const auto store = [&](sfx_tensor* t, const Experts& w) {
+        t->data = const_cast<uint8_t*>(w.stored.data()), t->dtype = SFX_MXFP4;
+        t->stride[1] = 1, t->stride[2] = t->shape[1];
+      };
+      if (stored) store(&tg, up), store(&td, back);
+      sfx_tensor tx = tensor(x, {n, h}), tdy = tensor(dy, {n, h}), ty = tensor(y, {n, h}), tdx = tensor(dx, {n, h}),
+                 tgb = tensor(gub, {E, 2 * I}), tdb = tensor(downb, {E, h});
+      sfx_moe_adapters m = {};
+      m.rank = rank, m.scale = 0.7f;
+      m.gate_up_a = ua.data(), m.gate_up_b = ub.data(), m.dgate_up_a = dua.data(), m.dgate_up_b = dub.data();
+      ok(b.moe_adapted_forward(s, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, 7, &ty, saved.data(),
+                               &m),
+         b);
+      ok(b.moe_adapted_backward(s, &tdy, &tx, index.data(), weight.data(), top_k, &tg, &tgb, &td, &tdb, 7, saved.data(),
+                                &tdx, dweight.data(), nullptr, nullptr, nullptr, nullptr, &m),
+         b);
+      results[stored] = joined({&y, &saved, &dx, &dweight, &dua, &dub});
+    }
+    check(same_bits(results[0], results[1]), "mxfp4 differs: " + first_difference(results[0], results[1]));
+    return results[1];
+  });
+}
+
 }  // namespace
 
 void test_moe() {
+  if (reads_mxfp4) {
+    quantized(1, 32, 32, 4, 2);     // decoding
+    quantized(37, 64, 96, 3, 2);    // a few rows an expert
+    quantized(200, 544, 32, 2, 1);  // more than one block of k
+    quantized(900, 32, 64, 3, 2);   // pieces
+  }
   one(40, 24, 20, 4, 2, 7);
   one(40, 24, 20, 4, 2, 0.5f);  // most entries clamped
   one(1, 16, 16, 1, 1, 7);
