@@ -89,6 +89,7 @@ export function spawnRollout(
   environments: Cast['environments'],
 ): ActorHandle<typeof RolloutActor> {
   const { rollout } = config;
+  const { context_compaction: compaction } = rollout;
   const server = rolloutServer(config);
   const name = `rollout-${i}`;
   const handle = spawn(RolloutActor, {
@@ -101,6 +102,7 @@ export function spawnRollout(
         device: deviceOf(rollout, i),
         maxSequences: placement.sequences,
         limits: { maxTokens: rollout.max_model_len, maxTokensPerTurn: rollout.max_tokens_per_turn, maxTurns: config.env.max_turns },
+        ...(compaction.enable ? { compaction: { keepTurns: compaction.keep_turns, placeholder: compaction.placeholder } } : {}),
         environment: config.env.name,
         dialogue,
         recordExperts: config.actor.router_replay.mode === 'R3',

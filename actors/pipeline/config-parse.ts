@@ -257,6 +257,14 @@ function contradictions(c: TrainingConfig): string[] {
     );
   }
   const overlong = c.reward.overlong_buffer;
+  if (overlong.enable && rollout.context_compaction.enable)
+    wrong.push(
+      'reward.overlong_buffer.enable = true: not with rollout.context_compaction, whose episodes have no length limit to come near',
+    );
+  if (rollout.context_compaction.enable && rollout.max_tokens_per_turn >= rollout.max_model_len)
+    wrong.push(
+      `rollout.max_tokens_per_turn = ${rollout.max_tokens_per_turn}: below rollout.max_model_len = ${rollout.max_model_len} with rollout.context_compaction, which leaves room for a whole turn`,
+    );
   if (overlong.enable && overlong.len > rollout.max_model_len) {
     wrong.push(`reward.overlong_buffer.len = ${overlong.len}: at most rollout.max_model_len = ${rollout.max_model_len}`);
   }

@@ -32,6 +32,12 @@ export function batchMetrics(trajectories: readonly Trajectory[], o: { maxTokens
       'tool_call_counts',
       trajectories.map((t) => t.toolCalls),
     ),
+    ...(trajectories.some((t) => t.forks)
+      ? spread(
+          'num_contexts',
+          trajectories.map((t) => 1 + (t.forks?.length ?? 0)),
+        )
+      : {}),
     'response/turns_ratio': share((t) => t.stopReason === 'turns'),
     'tools/malformed_fraction': turns === 0 ? 0 : trajectories.reduce((n, t) => n + t.malformed, 0) / turns,
     'perf/total_num_tokens': trajectories.reduce((n, t) => n + t.ids.length, 0),

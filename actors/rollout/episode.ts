@@ -7,6 +7,7 @@ import { onAbort } from '../../runtime/index.ts';
 import type { Action, ResetResult, StepResult } from '../environment/index.ts';
 import type { Chat } from '../language/index.ts';
 import type { StopReason, Trajectory } from '../trajectory/index.ts';
+import { CompactableContext, type CompactionOptions } from './compaction.ts';
 import { TokenBuffer } from './token-buffer.ts';
 
 /** The part of the engine that an episode uses. */
@@ -52,6 +53,8 @@ export interface EpisodeContext {
   dialogue: Dialogue;
   limits: EpisodeLimits;
   sampling: Sampling;
+  /** An episode that outgrows the context goes on in a new sequence; without it, it ends as `length`. */
+  compaction?: CompactionOptions;
   /** Where the engine records experts: how many numbers a token has, and whether they take two bytes. */
   experts?: { each: number; wide: boolean };
   signal: AbortSignal;
@@ -71,7 +74,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
   let toolCalls = 0;
   let malformed = 0;
   let lineage = 0;
-  const sequence = await engine.openSequence();
+  let sequence = await engine.openSequence();
   let stopWaiting: (() => void) | undefined;
   try {
     if (!signal.aborted) {
@@ -80,8 +83,19 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
       const opening = await environment.reset();
       seconds.environment += performance.now() - mark;
       let pending = dialogue.prompt(opening.observation, opening.tools);
+      const context = c.compaction && new CompactableContext(pending, dialogue, c.compaction);
       while (!signal.aborted) {
-        const room = limits.maxTokens - tokens.length - pending.length;
+        let room = limits.maxTokens - tokens.context - pending.length;
+        const compacted =
+          room < limits.maxTokensPerTurn && turns > 0 ? context?.compact(limits.maxTokens - limits.maxTokensPerTurn) : undefined;
+        if (compacted) {
+          engine.closeSequence(sequence);
+          sequence = await engine.openSequence();
+          if (signal.aborted) break;
+          tokens.fork();
+          pending = compacted;
+          room = limits.maxTokens - pending.length;
+        }
         if (room < 1) {
           // An overlong prompt is a truncation, not an error: the trajectory holds it, with nothing to train.
           if (tokens.length === 0) tokens.observe(pending);
@@ -107,7 +121,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
         lineage = turn.lineage;
         turns++;
         const ended = turn.stopReason === 'stop';
-        if (!ended && tokens.length >= limits.maxTokens) {
+        if (!ended && tokens.context >= limits.maxTokens) {
           stopReason = 'length';
           break;
         }
@@ -125,6 +139,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
           break;
         }
         pending = dialogue.delta(step.observation, !ended);
+        context?.exchange(turn.tokens, step.observation, !ended, pending);
       }
     }
   } finally {

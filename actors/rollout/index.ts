@@ -1,4 +1,5 @@
 /** Rollouts: the agent loop, and the actor that runs very many episodes at once over one engine. */
+export { CompactableContext, type CompactionOptions } from './compaction.ts';
 export { type ChosenChat, type DialogueOptions, dialogueOf } from './dialogue.ts';
 export {
   type Dialogue,

@@ -35,6 +35,8 @@ export interface RolloutOptions {
   /** Options of the engine's cache. */
   cache?: Pick<EngineOptions, 'prefixCaching' | 'cacheOnUpdate' | 'maxNumBatchedTokens' | 'cacheTokens'>;
   topP?: number;
+  /** Context compaction: latest turns whose answers of tools stay whole, and what stands for older ones. */
+  compaction?: { keepTurns: number; placeholder: string };
   /** A server that generates in the place of our engine. */
   server?: Omit<ServerEngineOptions, 'maxSequences' | 'maxSequenceTokens' | 'fetch'>;
   /** Trajectories carry the experts that each token went to (models with experts only). */
@@ -150,12 +152,16 @@ export class Rollout {
     this.#open++;
     try {
       const key = a.phase === 'train' ? this.#o.runSeed : validationKey;
+      const { compaction } = this.#o;
       const { num_hidden_layers, num_experts_per_tok, num_local_experts } = this.#store.config;
       const t = await playEpisode(task, {
         engine: this.#engine,
         environment: this.#remote(task, options, a.phase, key, attempt),
         dialogue: this.#chat,
         limits: this.#o.limits,
+        ...(compaction
+          ? { compaction: { keepTurns: compaction.keepTurns, shorten: (m) => ({ ...m, content: compaction.placeholder }) } }
+          : {}),
         ...(this.#o.recordExperts ? { experts: { each: num_hidden_layers * num_experts_per_tok, wide: num_local_experts >= 255 } } : {}),
         sampling: {
           seed: key,

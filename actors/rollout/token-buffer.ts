@@ -5,7 +5,10 @@ export class TokenBuffer {
   #mask: Uint8Array;
   #logprobs: Float32Array;
   #versions: Int32Array;
-  readonly #experts: (Uint8Array | Uint16Array)[] = [];
+  /** Of each sequence, in the order in which its tokens were read. */
+  readonly #experts: (Uint8Array | Uint16Array)[][] = [[]];
+  /** Where the sequences after the first begin. */
+  readonly #forks: number[] = [];
   #length = 0;
 
   constructor(capacity = 256) {
@@ -17,6 +20,17 @@ export class TokenBuffer {
 
   get length(): number {
     return this.#length;
+  }
+
+  /** Tokens of the sequence that the policy reads now. */
+  get context(): number {
+    return this.#length - (this.#forks.at(-1) ?? 0);
+  }
+
+  /** What comes now begins a new sequence. */
+  fork(): void {
+    this.#forks.push(this.#length);
+    this.#experts.push([]);
   }
 
   /** Tokens of the environment: never trained. */
@@ -38,7 +52,7 @@ export class TokenBuffer {
 
   /** Experts of the tokens that a turn read, in order. */
   route(experts: Uint8Array | Uint16Array): void {
-    this.#experts.push(experts);
+    this.#experts.at(-1)!.push(experts);
   }
 
   /** Copies of exactly the tokens so far. `experts`: with those of each token, unknown for what nobody read (the last draw). */
@@ -48,15 +62,19 @@ export class TokenBuffer {
     logprobs: Float32Array;
     versions: Int32Array;
     experts?: Uint8Array | Uint16Array;
+    forks?: number[];
   } {
     const n = this.#length;
     const routes = experts && (experts.wide ? new Uint16Array(n * experts.each).fill(65535) : new Uint8Array(n * experts.each).fill(255));
-    let at = 0;
-    for (const part of routes ? this.#experts : []) {
-      routes!.set(part, at);
-      at += part.length;
+    for (const [sequence, parts] of routes ? this.#experts.entries() : []) {
+      let at = sequence === 0 ? 0 : this.#forks[sequence - 1]! * experts!.each;
+      for (const part of parts) {
+        routes!.set(part, at);
+        at += part.length;
+      }
     }
     return {
+      ...(this.#forks.length > 0 ? { forks: [...this.#forks] } : {}),
       ...(routes ? { experts: routes } : {}),
       ids: this.#ids.slice(0, n),
       mask: this.#mask.slice(0, n),

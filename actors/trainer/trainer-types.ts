@@ -26,7 +26,7 @@ export interface SftOptions {
 
 export interface UpdateResult {
   metrics: Metrics;
-  /** [s] of the packed sequences. */
+  /** [e] of the episodes, in their order. */
   advantages: Float64Array;
   lineage: number;
   version: number;

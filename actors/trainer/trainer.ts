@@ -20,6 +20,7 @@ import {
 import { advantageEstimator, groupStatistics } from './advantages.ts';
 import { responseTokenCounts, sequenceCoefficients } from './aggregation.ts';
 import { type CheckpointState, modelFolder, readCheckpoint, writeCheckpoint } from './checkpoint.ts';
+import { Episodes } from './episodes.ts';
 import { type ObjectiveOptions, ObjectiveSums, objective } from './objective.ts';
 import { Peers } from './peers.ts';
 import { aggregationOf, objectiveOptions, type Recipe, refuseRouterLoss } from './recipe.ts';
@@ -99,14 +100,18 @@ export class Trainer {
     const scored = !r.shaping.kl ? undefined : r.oldIsBehaviour ? batch.behaviour : await this.#score(batch);
     const shaped = shapeRewards(batch, r.shaping, scored, reference);
     const counts = responseTokenCounts(batch);
-    const input = { rewards: shaped.rewards, groupOf: batch.groupOf, responseTokens: counts };
-    const advantages = advantageEstimator(r.advantage.estimator)(input, r.advantage);
-    const groups = groupStatistics({ ...input, rewards: batch.rewards });
+    const episodes = new Episodes(batch);
+    const responseTokens = episodes.sums(counts);
+    const scores = episodes.once(batch.rewards);
+    const rewards = episodes.shaped(batch.rewards, shaped.rewards);
+    const input = { rewards, groupOf: episodes.once(batch.groupOf), responseTokens };
+    const ofEpisodes = advantageEstimator(r.advantage.estimator)(input, r.advantage);
+    const groups = groupStatistics({ ...input, rewards: scores });
     const metrics: Metrics = {
-      ...spread('critic/score', batch.rewards),
-      ...spread('critic/rewards', shaped.rewards),
-      ...spread('critic/advantages', advantages, counts),
-      ...spread('critic/returns', advantages, counts),
+      ...spread('critic/score', scores),
+      ...spread('critic/rewards', rewards),
+      ...spread('critic/advantages', ofEpisodes, responseTokens),
+      ...spread('critic/returns', ofEpisodes, responseTokens),
       frac_reward_zero_std: groups.groups === 0 ? 0 : groups.zeroStd / groups.groups,
       reward_std: groups.rewardStd,
       ...shaped.metrics,
@@ -114,8 +119,9 @@ export class Trainer {
     };
     const steps: SequenceRange[] = [];
     for (let e = 0; e < r.epochs; e++) steps.push(...miniBatches(batch, r.miniBatchPrompts ?? Number.MAX_SAFE_INTEGER));
-    if (steps.length === 0) return { metrics, advantages, lineage: this.#lineage, version: this.#version };
+    if (steps.length === 0) return { metrics, advantages: ofEpisodes, lineage: this.#lineage, version: this.#version };
     const auxCoefficient = r.routerAuxLossCoefficient ?? 0;
+    const advantages = episodes.spread(ofEpisodes);
     // A sequence of advantage 0 without KL, entropy and router loss has the gradient 0 exactly: neither pass is run for it. It still counts in every denominator.
     const sparse = r.kl.coefficient === 0 && !r.shaping.kl && r.entropyCoefficient === 0 && auxCoefficient === 0;
     const kept: number[] = [];
@@ -186,7 +192,7 @@ export class Trainer {
       'timing_s/old_log_prob': (recomputed - started) / 1000,
       'timing_s/update_actor': (performance.now() - started) / 1000,
     });
-    return { metrics, advantages, lineage: this.#lineage, version: this.#version };
+    return { metrics, advantages: ofEpisodes, lineage: this.#lineage, version: this.#version };
   }
 
   /**

@@ -42,8 +42,11 @@ export function compareTrajectories(a: Trajectory, b: Trajectory): number {
 export function pack(trajectories: readonly Trajectory[]): PackedTrajectories {
   const sorted = [...trajectories].sort(compareTrajectories);
   let n = 0;
-  for (const t of sorted) n += t.ids.length;
-  const s = sorted.length;
+  let s = 0;
+  for (const t of sorted) {
+    n += t.ids.length;
+    s += 1 + (t.forks?.length ?? 0);
+  }
   const packed: PackedTrajectories = {
     ids: new Int32Array(n),
     cuSeqlens: new Int32Array(s + 1),
@@ -58,21 +61,23 @@ export function pack(trajectories: readonly Trajectory[]): PackedTrajectories {
     truncated: new Uint8Array(s),
   };
   let offset = 0;
-  for (let i = 0; i < s; i++) {
-    const t = sorted[i]!;
+  let i = 0;
+  for (const t of sorted) {
     checkEvidence(t);
     packed.ids.set(t.ids, offset);
     packed.mask.set(t.mask, offset);
     packed.behaviour.set(t.logprobs, offset);
     packed.versions.set(t.versions, offset);
     if (packed.groups.at(-1) !== t.group) packed.groups.push(t.group);
-    packed.groupOf[i] = packed.groups.length - 1;
-    packed.tasks[i] = t.task;
-    packed.samples[i] = t.sample;
-    packed.rewards[i] = t.reward;
-    packed.truncated[i] = t.stopReason === 'length' || t.stopReason === 'turns' ? 1 : 0;
+    for (const end of [...(t.forks ?? []), t.ids.length]) {
+      packed.groupOf[i] = packed.groups.length - 1;
+      packed.tasks[i] = t.task;
+      packed.samples[i] = t.sample;
+      packed.rewards[i] = t.reward;
+      packed.truncated[i] = t.stopReason === 'length' || t.stopReason === 'turns' ? 1 : 0;
+      packed.cuSeqlens[++i] = offset + end;
+    }
     offset += t.ids.length;
-    packed.cuSeqlens[i + 1] = offset;
   }
   const experts = packExperts(sorted, n);
   return experts ? { ...packed, experts } : packed;
@@ -109,7 +114,10 @@ function checkEvidence(t: Trajectory): void {
   if (t.mask.length !== n || t.logprobs.length !== n || t.versions.length !== n) {
     refuse(`${n} ids but ${t.mask.length} mask, ${t.logprobs.length} log-probability and ${t.versions.length} version entries`);
   }
-  if (n > 0 && t.mask[0] === 1) refuse('the first token is marked as produced by the policy, but nothing precedes it');
+  if ((t.forks ?? []).some((at, i, all) => !(at > (all[i - 1] ?? 0) && at < n)))
+    refuse(`sequences that begin at ${t.forks} of ${n} tokens`);
+  if (n > 0 && [0, ...(t.forks ?? [])].some((at) => t.mask[at] === 1))
+    refuse('the first token of a sequence is marked as produced by the policy, but nothing precedes it');
   for (let k = 0; k < n; k++) {
     if (t.mask[k] === 1 && (!Number.isFinite(t.logprobs[k]!) || t.versions[k]! < 0)) {
       refuse(`token ${k} was produced by the policy but has log-probability ${t.logprobs[k]} and version ${t.versions[k]}`);

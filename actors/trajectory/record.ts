@@ -28,6 +28,8 @@ export interface TrajectoryRecord {
   filtered?: string;
   text: string;
   ids: number[];
+  /** Offsets at which a new sequence begins; absent where the context was never compacted. */
+  forks?: number[];
   /** [start, end) spans that the policy produced. */
   produced: [number, number][];
   /** [version, tokens] runs over the produced tokens. */
@@ -74,6 +76,7 @@ export function toRecord(
     ...(o.filtered === undefined ? {} : { filtered: o.filtered }),
     text: o.text,
     ids: [...t.ids],
+    ...(t.forks === undefined ? {} : { forks: t.forks }),
     produced,
     versions,
     logprobs: Buffer.from(Float32Array.from(logprobs).buffer).toString('base64'),
@@ -92,6 +95,7 @@ export function fromRecord(r: TrajectoryRecord): Trajectory {
     seed: r.seed,
     ids: Int32Array.from(r.ids),
     mask: new Uint8Array(n),
+    ...(r.forks === undefined ? {} : { forks: r.forks }),
     logprobs: new Float32Array(n),
     versions: new Int32Array(n).fill(-1),
     lineage: r.lineage,

@@ -10,14 +10,14 @@ import { ActorsError } from '../errors.ts';
 import { headOf, type TrajectoryHead, type TrajectoryRecord } from './record.ts';
 import { type ConsumedMark, consumedTwice, type StepEntry, storeFailure, type TrajectoryFilter, type TrajectoryStore } from './store.ts';
 
-const FORMAT = 2;
+const FORMAT = 3;
 const SCHEMA = `
 CREATE TABLE IF NOT EXISTS trajectory (
   id INTEGER PRIMARY KEY, phase TEXT NOT NULL, step INTEGER NOT NULL, task INTEGER NOT NULL, sample INTEGER NOT NULL,
   grp TEXT NOT NULL, seed INTEGER NOT NULL, reward REAL, reward_parts TEXT NOT NULL, diagnostics TEXT, stop_reason TEXT NOT NULL,
   turns INTEGER NOT NULL, tool_calls INTEGER NOT NULL, malformed INTEGER NOT NULL, redone INTEGER NOT NULL, lineage INTEGER NOT NULL,
   advantage REAL, filtered TEXT, tokens INTEGER NOT NULL, produced_tokens INTEGER NOT NULL, version_min INTEGER, version_max INTEGER,
-  seconds TEXT NOT NULL, text TEXT NOT NULL, ids BLOB NOT NULL, produced BLOB NOT NULL, versions BLOB NOT NULL, logprobs BLOB NOT NULL,
+  forks TEXT, seconds TEXT NOT NULL, text TEXT NOT NULL, ids BLOB NOT NULL, produced BLOB NOT NULL, versions BLOB NOT NULL, logprobs BLOB NOT NULL,
   UNIQUE (phase, step, task, sample)
 );
 CREATE INDEX IF NOT EXISTS trajectory_task ON trajectory (task, sample);
@@ -30,7 +30,7 @@ CREATE INDEX IF NOT EXISTS consumed_step ON consumed (step);
 PRAGMA user_version = ${FORMAT};
 `;
 const LIGHT = `id, phase, step, task, sample, grp, seed, reward, reward_parts, diagnostics, stop_reason, turns, tool_calls, malformed, redone,
-  lineage, advantage, filtered, tokens, produced_tokens, version_min, version_max, seconds`;
+  lineage, advantage, filtered, tokens, produced_tokens, version_min, version_max, forks, seconds`;
 const HEAVY = 'text, ids, produced, versions, logprobs';
 /** Rows handed over at once: some tens of microseconds each, so that the loop is held for a few milliseconds. */
 const SLICE_TOKENS = 200_000;
@@ -62,6 +62,7 @@ interface LightRow {
   produced_tokens: number;
   version_min: number | null;
   version_max: number | null;
+  forks: string | null;
   seconds: string;
 }
 interface HeavyRow extends LightRow {
@@ -304,6 +305,7 @@ function valuesOf(r: TrajectoryRecord): Value[] {
     h.produced_tokens,
     h.version_min,
     h.version_max,
+    h.forks === undefined ? null : JSON.stringify(h.forks),
     JSON.stringify(h.seconds),
     // The binding reads text up to its first NUL, blobs whole.
     r.text.includes('\0') ? Buffer.from(r.text) : r.text,
@@ -339,6 +341,7 @@ function light(row: LightRow): Omit<TrajectoryRecord, 'text' | 'ids' | 'produced
     lineage: row.lineage,
     ...(row.advantage === null ? {} : { advantage: row.advantage }),
     ...(row.filtered === null ? {} : { filtered: row.filtered }),
+    ...(row.forks === null ? {} : { forks: JSON.parse(row.forks) as number[] }),
     seconds: JSON.parse(row.seconds) as TrajectoryRecord['seconds'],
   };
 }

@@ -24,6 +24,11 @@ export interface Trajectory {
   ids: Int32Array;
   /** 1 where the policy produced the token. */
   mask: Uint8Array;
+  /**
+   * Where the context was compacted: offsets at which a new sequence begins, ascending. Each sequence is a training sequence of its own; all
+   * share the reward and the advantage of the episode. Absent where there is one sequence.
+   */
+  forks?: number[];
   /** log pi_behaviour at the sampling temperature over the full vocabulary; 0 where mask is 0. */
   logprobs: Float32Array;
   /** Version of the weight store that produced the token; -1 where mask is 0. */

@@ -129,7 +129,8 @@ function spansOf(r: TrajectoryRecord, piece: (previous: number | undefined, id: 
   const t = fromRecord(r);
   const spans: EpisodeData['spans'] = [];
   for (let k = 0; k < t.ids.length; k++) {
-    const text = piece(t.ids[k - 1], t.ids[k]!);
+    const begins = t.forks?.includes(k) ?? false;
+    const text = `${begins ? '\n[context compacted: a new sequence begins]\n' : ''}${piece(begins ? undefined : t.ids[k - 1], t.ids[k]!)}`;
     const span = spans.at(-1);
     if (t.mask[k] === 1) {
       const one: [string, number] = [text, Number(t.logprobs[k]!.toFixed(3))];

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { RunFolder } from '../../actors/index.ts';
-import { essence, root, start } from './tiny-run.ts';
+import { essence, ledger, root, start, storedTokens } from './tiny-run.ts';
 
 t.test('a curriculum over rows of a file resumes to the same bits', async (t) => {
   const rows = Array.from({ length: 12 }, (_, i) => ({ seed: 100 + i, level: (i % 3) + 1, options: { level: (i % 3) + 1 } }));
@@ -46,3 +46,27 @@ t.test('a batch of which dynamic sampling leaves nothing is a step that changes 
   t.match(result, { steps: 2, trajectories: 0 });
   t.match(JSON.parse(readFileSync(join(root, 'nothing', 'ledger.json'), 'utf8')), { sampled: 32, trained: 0, filtered: { zero_std: 32 } });
 });
+
+t.test(
+  'episodes that outgrow the context go on in new sequences: the books count episodes, and log-probabilities are those of training',
+  async (t) => {
+    const settings = {
+      mode: 'sync',
+      'rollout.max_model_len': 40,
+      'rollout.context_compaction': { enable: true, keep_turns: 1 },
+      'trainer.total_training_steps': 2,
+      'trainer.val_before_train': false,
+    };
+    await start('compacted', settings);
+    const tokens = await storedTokens('compacted');
+    t.equal(tokens.length, 16);
+    t.ok(
+      tokens.some((r) => r.forks?.length),
+      'some were compacted',
+    );
+    t.match(ledger('compacted'), { sampled: 16, trained: 16, inFlight: 0 });
+    const { metrics } = await essence('compacted', 2);
+    t.ok(metrics.some((m) => m['num_contexts/max']! > 1));
+    for (const m of metrics) if ('training/rollout_probs_diff_max' in m) t.equal(m['training/rollout_probs_diff_max'], 0);
+  },
+);

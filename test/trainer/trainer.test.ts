@@ -4,8 +4,9 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
+import { playEpisode } from '../../actors/rollout/index.ts';
 import { type Recipe, readCheckpoint, Trainer } from '../../actors/trainer/index.ts';
-import type { PackedTrajectories } from '../../actors/trajectory/index.ts';
+import { fromRecord, type PackedTrajectories, pack, type Trajectory, toRecord } from '../../actors/trajectory/index.ts';
 import { Engine, parseModelConfig, WeightStore } from '../../kernels/index.ts';
 import { model, newStore, recipe, sample } from './trainer-world.ts';
 
@@ -281,5 +282,85 @@ t.test(
     t.equal(masked.metrics['critic/score/mean'], plain.metrics['critic/score/mean']);
     const tr = trainer(newStore(t), { shaping: { ...recipe.shaping, kl } });
     await t.rejects(tr.update(batch, { lr: 1e-2 }), { code: 'SINKFLEX_LOSS_OPTION', message: /reference/ });
+  },
+);
+
+t.test(
+  'an episode whose context was compacted: several sequences, each token trained once, one reward and advantage, the log-probabilities of a recomputation',
+  async (t) => {
+    const store = newStore(t);
+    const engine = new Engine({ store, threads: 1, maxSequences: 4, maxSequenceTokens: 48 });
+    const [tool, user] = [30, 20];
+    const play = async (sample: number, group: string): Promise<Trajectory> => {
+      let steps = 0;
+      return playEpisode(
+        { task: Number(group.slice(1)), sample, group, seed: 0 },
+        {
+          engine,
+          environment: {
+            reset: async () => ({ observation: [{ role: 'user', content: '' }], info: {} }),
+            step: async () => {
+              steps++;
+              // Sample 0 stays short and is never compacted.
+              const content = 'x'.repeat(sample === 0 ? 1 : 9);
+              return { observation: [{ role: 'tool', content }], reward: sample % 2, terminated: steps === 6, truncated: false, info: {} };
+            },
+            close: () => {},
+          },
+          dialogue: {
+            prompt: () => Int32Array.of(1, 2, 3, Number(group.slice(1)) + 4),
+            delta: (messages, open) =>
+              Int32Array.from([
+                ...(open ? [47] : []),
+                ...messages.flatMap((m) => (m.role === 'tool' ? [tool, ...Array(m.content.length).fill(31)] : [user])),
+                5,
+              ]),
+            parse: () => ({ text: '', toolCalls: [], finish: false }),
+            stopIds: [47],
+          },
+          limits: { maxTokens: 48, maxTokensPerTurn: 3, maxTurns: 6 },
+          sampling: { seed: 1, temperature: recipe.temperature },
+          compaction: { keepTurns: 1, shorten: (m) => ({ ...m, content: '' }) },
+          signal: new AbortController().signal,
+        },
+      );
+    };
+    const trajectories = await Promise.all(['t0', 't1'].flatMap((group) => [0, 1, 2].map((sample) => play(sample, group))));
+    await engine.dispose();
+    for (const e of trajectories) {
+      t.match(e, { stopReason: 'stop', turns: 6 });
+      if (e.sample === 0) t.notOk(e.forks);
+      else t.ok(e.forks!.length >= 1, `${e.forks}`);
+      // What a later sequence carries over stands in the one before it as the very same tokens, where it was trained.
+      const starts = [0, ...(e.forks ?? []), e.ids.length];
+      for (let s = 1; s < starts.length - 1; s++) {
+        const carried = e.ids.slice(starts[s], e.mask.indexOf(1, starts[s]));
+        t.same([...carried.slice(0, 4)], [...e.ids.slice(0, 4)], 'the prompt');
+        t.equal(carried.filter((id, k) => id === tool && carried[k + 1] === 31).length, 1, 'one answer of a tool is whole');
+        t.ok(starts[s + 1]! - starts[s]! <= 48, 'no sequence outgrows the context');
+      }
+    }
+    const batch = pack(trajectories.toReversed());
+    const sequences = trajectories.reduce((n, e) => n + 1 + (e.forks?.length ?? 0), 0);
+    t.equal(batch.cuSeqlens.length - 1, sequences);
+    t.ok(sequences > 9);
+    t.equal(
+      batch.mask.reduce((a, b) => a + b, 0),
+      trajectories.reduce((n, e) => n + e.mask.reduce((a, b) => a + b, 0), 0),
+    );
+    const produced = trajectories.flatMap((e) => [...e.mask]).filter((m) => m === 1).length;
+    t.ok(produced <= 6 * 6 * 3, 'as many as the turns can have, and no more');
+    const again = await reference(store, batch);
+    for (let k = 0; k < batch.ids.length; k++) if (batch.mask[k] === 1 && again[k] !== batch.behaviour[k]) t.fail(`token ${k}`);
+    const stored = trajectories.map((e) => fromRecord(JSON.parse(JSON.stringify(toRecord(e, { step: 1, phase: 'train', text: '' })))));
+    t.same(pack(stored), batch, 'a stored one is packed alike');
+    const tr = trainer(store);
+    const { metrics, advantages } = await tr.update(batch, { lr: 1e-2 });
+    await tr.stop();
+    t.equal(advantages.length, 6, 'of episodes');
+    t.ok(Math.abs(advantages[0]! + 0.5773) < 1e-3 && Math.abs(advantages[1]! - 1.1547) < 1e-3, 'of three, one has the reward');
+    t.equal(metrics['critic/score/mean'], (2 * 6) / 6, 'rewards of episodes, not of sequences');
+    t.equal(metrics['training/rollout_probs_diff_max'], 0);
+    t.throws(() => pack([{ ...trajectories[1]!, forks: [0] }]), { code: 'SINKFLEX_TRAJECTORY_EVIDENCE' });
   },
 );
