@@ -1,6 +1,6 @@
 /** What launching a sandbox of this machine takes, whatever keeps it in: its programs, the files that go in, and the first words to it. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { accessSync, chmodSync, constants, copyFileSync, existsSync, realpathSync, statSync } from 'node:fs';
+import { accessSync, constants, existsSync, realpathSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import type { Duplex, Readable, Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
@@ -109,20 +109,6 @@ export function findPython(): string {
   );
 }
 
-/** This Node, where a sandbox's user can reach it; else a copy in the state folder, made once. */
-export function reachableNode(state: string): string {
-  const node = realpathSync(process.execPath);
-  for (let path = node; path !== '/'; path = dirname(path)) {
-    if ((statSync(path).mode & 0o005) !== 0o005) {
-      const copy = join(state, `node-${process.version}`);
-      if (!existsSync(copy)) copyFileSync(node, copy);
-      chmodSync(copy, 0o755);
-      return copy;
-    }
-  }
-  return node;
-}
-
 function isProgram(path: string): boolean {
   try {
     accessSync(path, constants.X_OK);
@@ -148,17 +134,17 @@ export function compileSupervisor(python: string, folder: string): string[] {
   return names.map((name) => join(folder, `${name}.pyc`));
 }
 
-/** The first argument of the supervisor. */
-export function supervisorConfig(p: Preparation, o: { in: number; out: number; node: string | undefined; user?: number }): string {
+/** The first argument of the supervisor. `node`: the command that waits for a JavaScript program. */
+export function supervisorConfig(
+  p: Preparation,
+  o: { in: number; out: number; node: readonly string[] | undefined; user?: number },
+): string {
   return JSON.stringify({
     in: o.in,
     out: o.out,
     user: o.user ?? null,
     home: HOME,
     node: o.node ?? null,
-    // V8's heap stays below the limit of all, so that a program that fills it hears of it.
-    nodeFlags: [`--max-old-space-size=${Math.max(16, Math.floor((p.limits.memoryBytes / 2 ** 20) * 0.6))}`, '--v8-pool-size=1'],
-    runner: `${HOME}/runner.cjs`,
     limits: p.limits,
     addressSpace: p.addressSpace,
     spareJavaScript: p.javascript,

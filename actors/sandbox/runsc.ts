@@ -5,6 +5,7 @@
 import { copyFileSync, existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { release } from 'node:os';
 import { basename, join } from 'node:path';
+import { insideNode } from './inside-node.ts';
 import {
   compileSupervisor,
   ENVIRONMENT,
@@ -18,7 +19,6 @@ import {
   type Preparation,
   PYTHON_FLAGS,
   packageRoot,
-  reachableNode,
   spawnJoined,
   supervisorConfig,
 } from './launch.ts';
@@ -59,7 +59,7 @@ export class RunscLauncher implements Launcher {
     for (const path of [...compileSupervisor(python, p.ownFolder), join(insideFolder(), 'runner.cjs')])
       copyFileSync(path, join(root, HOME, basename(path)));
     writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:/episode:/bin/sh\n');
-    const node = p.javascript ? reachableNode(p.stateFolder) : undefined;
+    const node = p.javascript ? insideNode(p, { snapshot: false }) : undefined;
     if (node !== undefined) writeFileSync(join(root, HOME, 'node'), '');
     const rights = ['CAP_KILL', 'CAP_SETUID', 'CAP_SETGID', 'CAP_DAC_OVERRIDE'];
     const small = (destination: string, size: number, mode: string) => ({
@@ -69,7 +69,7 @@ export class RunscLauncher implements Launcher {
       options: ['nosuid', `size=${size}`, `mode=${mode}`],
     });
     const hidden = ['/usr/local', '/usr/src', packageRoot()].filter((folder) => folder.startsWith('/usr/') && existsSync(folder));
-    const config = supervisorConfig(p, { in: 0, out: 1, node: node === undefined ? undefined : `${HOME}/node`, user: 65534 });
+    const config = supervisorConfig(p, { in: 0, out: 1, node: node && [`${HOME}/node`, ...node.arguments], user: 65534 });
     this.#bundle = {
       ociVersion: '1.0.2',
       process: {
@@ -88,7 +88,7 @@ export class RunscLauncher implements Launcher {
         small('/dev/shm', 2 ** 20, '1777'),
         { destination: '/usr', type: 'bind', source: '/usr', options: ['ro', 'rbind'] },
         ...hidden.map((folder) => ({ ...small(folder, 4096, '0555'), options: ['ro', 'size=4096', 'mode=0555'] })),
-        ...(node === undefined ? [] : [{ destination: `${HOME}/node`, type: 'bind', source: node, options: ['ro', 'bind'] }]),
+        ...(node === undefined ? [] : [{ destination: `${HOME}/node`, type: 'bind', source: node.path, options: ['ro', 'bind'] }]),
         small('/tmp', p.limits.diskBytes, '1777'),
         small('/episode', p.limits.diskBytes, '0777'),
       ],

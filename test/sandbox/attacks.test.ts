@@ -59,7 +59,7 @@ const LOOK_AROUND = `
 import math, os, time
 def is_node(n):
     try:
-        return b"runner.cjs" in open(f"/proc/{n}/cmdline", "rb").read()
+        return open(f"/proc/{n}/cmdline", "rb").read().startswith(b"/opt/sinkflex/node\\0")
     except OSError:
         return False
 others = [n for n in os.listdir("/proc") if n.isdigit() and n not in ("1", str(os.getpid()))]

@@ -158,7 +158,25 @@ t.test('ordinary life', { skip: reason }, async (t) => {
     code: 4,
     stdout: 'fed\n',
   });
-  t.match(await run('javascript', 'throw new Error("of the program")'), { code: 1, stderr: /of the program/ });
+  const thrown = await run('javascript', 'throw new Error("of the program")');
+  t.match(thrown, { code: 1, stderr: /main\.js:1[\s\S]*of the program/ });
+  t.notMatch(thrown.stderr, import.meta.dirname.split('/').slice(0, -3).join('/'), 'nothing of the host is in the trace');
+  // Each has a Node of its own that nobody used before, though it starts from what others start from.
+  const alone = 'console.log(globalThis.kept, process.argv.length, require.main === module, Math.random()); globalThis.kept = 1';
+  const [first, second] = [await run('javascript', alone), await run('javascript', alone)];
+  for (const { stdout } of [first, second]) t.match(stdout, /^undefined 2 true 0\.\d+\n$/);
+  t.not(first.stdout, second.stdout);
+  await s.writeFile(
+    'child.mjs',
+    "import { parentPort } from 'node:worker_threads'; (parentPort ?? process).send?.('fork') ?? parentPort?.postMessage('worker')",
+  );
+  const others = `
+    const say = (from) => new Promise((go) => from.on('message', go)).then(console.log);
+    say(require('node:child_process').fork('./child.mjs'))
+      .then(() => say(new (require('node:worker_threads').Worker)('./child.mjs')))
+      .then(() => import('/episode/child.mjs'))
+      .then(() => console.log('module'));`;
+  t.match(await run('javascript', others), { code: 0, stdout: 'fork\nworker\nmodule\n' }, 'what a program starts are ordinary Nodes');
   t.match(await run('shell', 'cat; echo $HOME; exit 5', { stdin: 'x'.repeat(200_000) }), { code: 5, truncated: true });
   t.match(await run('python', 'def f():\n    return 1 / 0\nf()'), {
     code: 1,

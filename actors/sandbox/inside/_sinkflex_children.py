@@ -88,7 +88,7 @@ def start(language, code):
             enter_episode()
             limit_child(language)
             if language == "javascript":
-                os.execve(NODE, [NODE, *CONFIG["nodeFlags"], CONFIG["runner"]], dict(os.environ))
+                os.execve(NODE[0], NODE, dict(os.environ))
             elif language == "shell":
                 os.execve("/bin/sh", ["sh", "-c", code], dict(os.environ))
             else:
