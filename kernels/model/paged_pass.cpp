@@ -34,7 +34,6 @@ PagedPass::PagedPass(const sfx_backend* backend, sfx_stream* stream, const Confi
     device_page_table_ = a.take<int32_t>(max_pages_ * max_sequences);
     x_ = a.take<float>(n * c.hidden);
     normed_ = a.take<float>(n * c.hidden);
-    drawn_ = a.take<float>(n * c.hidden);
     rstd_ = a.take<float>(n);
     q_ = a.take<float>(n * c.query_width());
     k_ = a.take<float>(n * c.kv_width());
@@ -82,84 +81,120 @@ void PagedPass::record(int64_t layer) {
   }
 }
 
-sfx_paged PagedPass::upload_rows() {
-  const auto send = [&](int32_t* to, const std::vector<int32_t>& from, int64_t count) {
-    upload(backend_, stream_, to, from.data(), count * static_cast<int64_t>(sizeof(int32_t)));
-  };
-  send(device_sequence_, sequence_, rows_);
-  send(device_position_, position_, rows_);
-  if (pages_changed_) send(device_page_table_, page_table_, static_cast<int64_t>(page_table_.size()));
+sfx_paged PagedPass::upload_pages() {
+  const auto count = static_cast<int64_t>(page_table_.size());
+  if (pages_changed_)
+    upload(backend_, stream_, device_page_table_, page_table_.data(), count * static_cast<int64_t>(sizeof(int32_t)));
   pages_changed_ = false;
   sfx_paged p{};
-  p.rows = rows_;
-  p.sequences = static_cast<int64_t>(page_table_.size()) / max_pages_;
+  p.sequences = count / max_pages_;
   p.sequence = device_sequence_;
   p.position = device_position_;
   p.page_table = device_page_table_;
-  p.longest = *std::max_element(position_.begin(), position_.begin() + rows_) + 1;
   p.max_pages = max_pages_;
   p.page_tokens = kPageTokens;
   p.kv_heads = config_.kv_heads;
   return p;
 }
 
+void PagedPass::upload_rows(int64_t count, sfx_paged* paged) {
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(int32_t));
+  upload(backend_, stream_, device_sequence_, sequence_.data(), bytes);
+  upload(backend_, stream_, device_position_, position_.data(), bytes);
+  paged->rows = count;
+  paged->longest = count > 0 ? *std::max_element(position_.begin(), position_.begin() + count) + 1 : 0;
+}
+
+// Only rows that a token is drawn from matter once the last layer's keys and values are written.
+void PagedPass::keep_drawn_rows(sfx_paged* paged) {
+  const sfx_backend* b = backend_;
+  const int64_t h = config_.hidden, bytes = h * static_cast<int64_t>(sizeof(float));
+  for (int64_t i = 0; i < draws_; ++i) {
+    const int64_t row = draw_row_[static_cast<size_t>(i)];  // >= i
+    if (row == i) continue;
+    CALL(copy, x_ + i * h, x_ + row * h, bytes);
+    CALL(copy, normed_ + i * h, normed_ + row * h, bytes);
+    sequence_[static_cast<size_t>(i)] = sequence_[static_cast<size_t>(row)];
+    position_[static_cast<size_t>(i)] = position_[static_cast<size_t>(row)];
+  }
+  upload_rows(draws_, paged);
+}
+
 void PagedPass::run(const Weights& weights) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
-  const int64_t n = rows_, h = c.hidden, layer_floats = pages_ * kPageTokens * c.kv_width();
-  sfx_tensor x = view(x_, {n, h}), normed = view(normed_, {n, h});
-  sfx_tensor q = view(q_raw_, {n, c.query_width()}), k = view(k_raw_, {n, c.kv_width()}),
-             v = view(v_, {n, c.kv_width()});
-  sfx_tensor qh = view(q_, {n, c.heads, c.head_dim}), kh = view(k_, {n, c.kv_heads, c.head_dim}),
-             vh = view(v_, {n, c.kv_heads, c.head_dim});
-  sfx_tensor o = view(attention_, {n, c.query_width()}), oh = view(attention_, {n, c.heads, c.head_dim});
-  sfx_paged paged = upload_rows();
+  const int64_t h = c.hidden, layer_floats = pages_ * kPageTokens * c.kv_width();
+  sfx_paged paged = upload_pages();
+  upload_rows(rows_, &paged);
+  sfx_tensor x = view(x_, {rows_, h}), normed = view(normed_, {rows_, h});
 
   CALL(embedding_forward, &weights.embed, ids_.data(), &x);
   for (int64_t l = 0; l < c.layers; ++l) {
     const LayerWeights& w = weights.layers[static_cast<size_t>(l)];
-    CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, rstd_);
-    linear_.forward(&normed, w.q, w.q_bias, w.q_lora, 0, &q);
-    linear_.forward(&normed, w.k, w.k_bias, w.k_lora, 0, &k);
-    linear_.forward(&normed, w.v, w.v_bias, w.v_lora, 0, &v);
-    if (c.qk_norm) {
-      sfx_tensor q_rows = view(q_, {n * c.heads, c.head_dim}), k_rows = view(k_, {n * c.kv_heads, c.head_dim});
-      sfx_tensor q_in = view(q_raw_, {n * c.heads, c.head_dim}), k_in = view(k_raw_, {n * c.kv_heads, c.head_dim});
-      CALL(rms_norm_forward, &q_in, &w.q_norm, c.eps, &q_rows, nullptr);
-      CALL(rms_norm_forward, &k_in, &w.k_norm, c.eps, &k_rows, nullptr);
-    }
-    CALL(rope, &qh, device_position_, &tables_.cosine, &tables_.sine, 0);
-    CALL(rope, &kh, device_position_, &tables_.cosine, &tables_.sine, 0);
     paged.keys = cache_.floats() + 2 * l * layer_floats;
     paged.values = cache_.floats() + (2 * l + 1) * layer_floats;
-    const sfx_attention_mask m{c.window[static_cast<size_t>(l)], c.prefix,
-                               1.0f / std::sqrt(static_cast<float>(c.head_dim))};
-    CALL(kv_write, &kh, &vh, &paged);
-    CALL(attention_paged, &qh, static_cast<const float*>(w.sinks.data), &paged, &m, &oh);
-    linear_.forward(&o, w.o, w.o_bias, w.o_lora, 1, &x);
-
+    CALL(rms_norm_forward, &x, &w.input_norm, c.eps, &normed, rstd_);
+    write_keys(w, normed, paged);
+    if (l + 1 == c.layers && experts_.empty() && draws_ < rows_) {
+      keep_drawn_rows(&paged);
+      if (draws_ == 0) break;
+      x = view(x_, {draws_, h}), normed = view(normed_, {draws_, h});
+    }
+    attend(l, w, normed, paged, &x);
     CALL(rms_norm_forward, &x, &w.post_norm, c.eps, &normed, rstd_);
     mlp(l, w, &normed, &x);
   }
   if (draws_ > 0) {
-    const int64_t row_bytes = h * static_cast<int64_t>(sizeof(float));
-    if (draws_ < n) {
-      for (int64_t i = 0; i < draws_; ++i)
-        CALL(copy, drawn_ + i * h, x_ + draw_row_[static_cast<size_t>(i)] * h, row_bytes);
-    }
-    sfx_tensor last = view(draws_ < n ? drawn_ : x_, {draws_, h}), hidden = view(normed_, {draws_, h});
+    if (x.shape[0] > draws_) keep_drawn_rows(&paged);
+    sfx_tensor last = view(x_, {draws_, h}), hidden = view(normed_, {draws_, h});
     CALL(rms_norm_forward, &last, &weights.norm, c.eps, &hidden, rstd_);
     CALL(linear_sample, &hidden, &weights.head, options_.data(), token_.data(), logprob_.data());
   }
   check(b, b->synchronize(stream_), "synchronize");
 }
 
+void PagedPass::write_keys(const LayerWeights& w, const sfx_tensor& normed, const sfx_paged& paged) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  const int64_t n = normed.shape[0];
+  sfx_tensor k = view(k_raw_, {n, c.kv_width()}), v = view(v_, {n, c.kv_width()});
+  sfx_tensor kh = view(k_, {n, c.kv_heads, c.head_dim}), vh = view(v_, {n, c.kv_heads, c.head_dim});
+  linear_.forward(&normed, w.k, w.k_bias, w.k_lora, 0, &k);
+  linear_.forward(&normed, w.v, w.v_bias, w.v_lora, 0, &v);
+  if (c.qk_norm) {
+    sfx_tensor from = view(k_raw_, {n * c.kv_heads, c.head_dim}), to = view(k_, {n * c.kv_heads, c.head_dim});
+    CALL(rms_norm_forward, &from, &w.k_norm, c.eps, &to, nullptr);
+  }
+  CALL(rope, &kh, device_position_, &tables_.cosine, &tables_.sine, 0);
+  CALL(kv_write, &kh, &vh, &paged);
+}
+
+void PagedPass::attend(int64_t layer, const LayerWeights& w, const sfx_tensor& normed, const sfx_paged& paged,
+                       sfx_tensor* x) {
+  const sfx_backend* b = backend_;
+  const Config& c = config_;
+  const int64_t n = normed.shape[0];
+  sfx_tensor q = view(q_raw_, {n, c.query_width()}), qh = view(q_, {n, c.heads, c.head_dim});
+  sfx_tensor o = view(attention_, {n, c.query_width()}), oh = view(attention_, {n, c.heads, c.head_dim});
+  linear_.forward(&normed, w.q, w.q_bias, w.q_lora, 0, &q);
+  if (c.qk_norm) {
+    sfx_tensor from = view(q_raw_, {n * c.heads, c.head_dim}), to = view(q_, {n * c.heads, c.head_dim});
+    CALL(rms_norm_forward, &from, &w.q_norm, c.eps, &to, nullptr);
+  }
+  CALL(rope, &qh, device_position_, &tables_.cosine, &tables_.sine, 0);
+  const sfx_attention_mask m{c.window[static_cast<size_t>(layer)], c.prefix,
+                             1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+  CALL(attention_paged, &qh, static_cast<const float*>(w.sinks.data), &paged, &m, &oh);
+  linear_.forward(&o, w.o, w.o_bias, w.o_lora, 1, x);
+}
+
 void PagedPass::mlp(int64_t layer, const LayerWeights& w, const sfx_tensor* normed, sfx_tensor* x) {
   const sfx_backend* b = backend_;
   const Config& c = config_;
+  const int64_t n = x->shape[0];
   if (c.dense()) {
-    sfx_tensor gate = view(gate_, {rows_, c.intermediate}), up = view(up_, {rows_, c.intermediate}),
-               act = view(act_, {rows_, c.intermediate});
+    sfx_tensor gate = view(gate_, {n, c.intermediate}), up = view(up_, {n, c.intermediate}),
+               act = view(act_, {n, c.intermediate});
     linear_.forward(normed, w.gate, w.gate_bias, w.gate_lora, 0, &gate);
     linear_.forward(normed, w.up, w.up_bias, w.up_lora, 0, &up);
     CALL(swiglu_forward, &gate, &up, &act);
@@ -167,7 +202,7 @@ void PagedPass::mlp(int64_t layer, const LayerWeights& w, const sfx_tensor* norm
     return;
   }
   const int32_t top_k = static_cast<int32_t>(c.top_k);
-  sfx_tensor logits = view(router_logits_, {rows_, c.experts});
+  sfx_tensor logits = view(router_logits_, {n, c.experts});
   CALL(linear_forward, normed, &w.router, optional(w.router_bias), 0, &logits);
   CALL(router_forward, &logits, top_k, expert_index_, expert_weight_);
   if (!experts_.empty()) record(layer);

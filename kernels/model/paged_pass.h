@@ -65,7 +65,12 @@ class PagedPass {
   size_t table_index(int64_t sequence, int64_t index) const {
     return static_cast<size_t>(sequence * max_pages_ + index);
   }
-  sfx_paged upload_rows();  // all but the pages' memory, which is a layer's
+  sfx_paged upload_pages();  // all but the rows, and the pages' memory, which is a layer's
+  void upload_rows(int64_t count, sfx_paged* paged);
+  void keep_drawn_rows(sfx_paged* paged);
+  void write_keys(const LayerWeights& weights, const sfx_tensor& normed, const sfx_paged& paged);  // and values
+  void attend(int64_t layer, const LayerWeights& weights, const sfx_tensor& normed, const sfx_paged& paged,
+              sfx_tensor* x);  // adds into `x`
   // The part of a layer after attention: adds into `x`.
   void mlp(int64_t layer, const LayerWeights& weights, const sfx_tensor* normed, sfx_tensor* x);
   void record(int64_t layer);  // the experts that its router has chosen
@@ -83,7 +88,7 @@ class PagedPass {
   std::vector<float> logprob_;
   bool pages_changed_ = true;
   int32_t *device_sequence_, *device_position_, *device_page_table_, *expert_index_;
-  float *x_, *normed_, *rstd_, *q_, *k_, *v_, *attention_, *router_logits_, *expert_weight_, *drawn_;
+  float *x_, *normed_, *rstd_, *q_, *k_, *v_, *attention_, *router_logits_, *expert_weight_;
   float *q_raw_, *k_raw_, *gate_, *up_, *act_;
   std::vector<sfx_sample_options> options_;
   std::vector<uint16_t> experts_;  // [pages, kPageTokens, layers, top_k], or nothing

@@ -13,7 +13,8 @@ int32_t kv_write(sfx_stream* stream, const sfx_tensor* k, const sfx_tensor* v, c
   const Operation op(stream);
   const int64_t heads = k->shape[1], depth = k->shape[2], tokens = paged->page_tokens;
   float *const keys = static_cast<float*>(paged->keys), *const values = static_cast<float*>(paged->values);
-  parallel_ranges(stream, paged->rows, 1, (double)paged->rows * heads * depth, [&](int64_t begin, int64_t end) {
+  // Every element of a key goes to a cache line of its own, which is seldom in cache.
+  parallel_ranges(stream, paged->rows, 1, (double)paged->rows * heads * depth * 10, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       const int64_t t = paged->position[r],
                     page = paged->page_table[paged->sequence[r] * paged->max_pages + t / tokens];

@@ -70,11 +70,16 @@ void handful(const Product& g) {
 void store_turned(const Product& g, const float* left, int64_t lanes, int64_t i0, int64_t j, int64_t outputs) {
   for (int64_t l = 0; l < lanes && i0 + l < g.m; l += 16)
     for (int64_t o = 0; o < outputs; o += 16) {
+      float* const y0 = g.c + (i0 + l) * g.ci + j + o;
+      if (!g.bias && !g.add && outputs - o >= 16 && g.m - i0 - l >= 16) {
+        transpose16(left + o * lanes + l, lanes, y0, g.ci);
+        continue;
+      }
       float rows[256];
       transpose16(left + o * lanes + l, lanes, rows, 16);
       for (int64_t i = 0; i < 16 && i0 + l + i < g.m; i++) {
         v16 y = load(rows + 16 * i);
-        float* const out = g.c + (i0 + l + i) * g.ci + j + o;
+        float* const out = y0 + i * g.ci;
         if (g.bias) y = add(y, load_part(g.bias + j + o, outputs - o));
         if (g.add) y = add(y, load_part(out, outputs - o));
         store_part(out, y, outputs - o);

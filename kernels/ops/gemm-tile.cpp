@@ -19,6 +19,7 @@ void tile(const Tile& t) {
   // Four rows share a base pointer: x86 addresses them as p, p+s, p+2s, p+3s.
   const float *p0 = t.a, *p1 = t.a + 4 * t.ai, *p2 = t.a + 8 * t.ai, *b = t.b, *ahead = t.ahead;
   const int64_t s1 = t.ai, s2 = 2 * t.ai, s3 = 3 * t.ai, step = t.ak, bstep = t.bk, tail = t.tail;
+  int64_t unfetched = 0;  // floats of A that the steps so far took, less those fetched
   for (int64_t p = t.k; p > 0; p--) {
     v16 w[NV];
 #pragma GCC unroll 4
@@ -30,9 +31,10 @@ void tile(const Tile& t) {
 #pragma GCC unroll 4
       for (int v = 0; v < NV; v++) acc[i][v] = fma(x, w[v], acc[i][v]);
     }
-    if (Ahead) {
+    if (Ahead && (unfetched += MR) > 0) {  // once a line: fetching one again holds up what else is on its way
       __builtin_prefetch(ahead, 0, NV == 1 ? 2 : 3);  // a step of one vector is too short for the first-level cache
-      ahead += MR;
+      ahead += 16;
+      unfetched -= 16;
     }
     b += bstep;
     p0 += step;

@@ -185,14 +185,14 @@ void multiply(sfx_stream* stream, const Product* products, int64_t count) {
   const int64_t threads = serial ? 1 : team;
   float* const pack = scratch.floats(threads * kProductScratch);
   float* const held = hold ? scratch.floats(threads * kHeldRows * kHeldColumns) : nullptr;
-  // Cut the outputs of each product into about four tasks a thread.
+  // Cut the outputs of each product into about four tasks a thread; narrow ones finer, since that costs nothing.
   const double share = work / (double)(4 * team);
   int64_t total = 0;
   Cuts* const cuts = scratch.take<Cuts>(count);
   for (int64_t i = 0; i < count; i++) {
     const Product& g = products[i];
     const int64_t wanted = share > 0 && !serial ? (int64_t)((double)g.m * g.n * g.k / share + 0.999) : 1;
-    cuts[i] = cut_product(g, most(wanted, 1));
+    cuts[i] = cut_product(g, most(is_narrow(g) ? 4 * wanted : wanted, 1));
     total += g.m > 0 && g.n > 0 ? cuts[i].rows * cuts[i].columns : 0;
   }
   Piece* const pieces = scratch.take<Piece>(total);

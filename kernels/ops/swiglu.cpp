@@ -12,7 +12,7 @@ int32_t swiglu_forward(sfx_stream* s, const sfx_tensor* gate, const sfx_tensor* 
   SFX_CHECK(unit_last(gate) && unit_last(up) && unit_last(act), "swiglu: rows must be contiguous");
   const Operation op(s);
   const int64_t n = gate->shape[0], I = gate->shape[1];
-  parallel_ranges(s, n, 1, (double)n * I / 4, [&](int64_t begin, int64_t end) {
+  parallel_ranges(s, n, 1, (double)n * I, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       const float *g = data(gate) + r * gate->stride[0], *u = data(up) + r * up->stride[0];
       float* const out = data(act) + r * act->stride[0];
@@ -32,7 +32,7 @@ int32_t swiglu_backward(sfx_stream* s, const sfx_tensor* dact, const sfx_tensor*
             "swiglu: rows must be contiguous");
   const Operation op(s);
   const int64_t n = gate->shape[0], I = gate->shape[1];
-  parallel_ranges(s, n, 1, (double)n * I / 4, [&](int64_t begin, int64_t end) {
+  parallel_ranges(s, n, 1, (double)n * I * 1.5, [&](int64_t begin, int64_t end) {
     const v16 one = set1(1.0f);
     for (int64_t r = begin; r < end; r++) {
       const float *g = data(gate) + r * gate->stride[0], *u = data(up) + r * up->stride[0];
