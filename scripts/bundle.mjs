@@ -11,6 +11,7 @@ export const folders = ['kernels', 'runtime'];
 export const entries = [
   'runtime/worker/thread-main.js',
   'runtime/worker/process-main.js',
+  'runtime/worker/spare-main.js',
   'runtime/worker/stack-main.js',
   'runtime/node/monitor-main.js',
   'runtime/head/job-main.js',

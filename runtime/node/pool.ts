@@ -119,7 +119,7 @@ export class WorkerPool {
       const spare =
         kind === 'thread'
           ? startThread(label, threadNeedsLoader(module))
-          : startProcess({ label, flags: processFlags(processEntry, request), env, cwd }, this.#options.janitor());
+          : startProcess({ label, flags: processFlags(processEntry, request), env, cwd, spare: false }, this.#options.janitor());
       this.#occupy(spare);
       worker.begin(spare, { set: {}, unset: [] });
     } catch (error) {
@@ -183,6 +183,6 @@ export class WorkerPool {
     const label = 'sinkflex:spare';
     if (kind === 'thread') return startThread(label, threadNeedsLoader(''));
     const flags = processFlags(processEntry, { module: '', execArgv: [], memory: 0 });
-    return startProcess({ label, flags, env: {}, cwd: undefined }, this.#options.janitor());
+    return startProcess({ label, flags, env: {}, cwd: undefined, spare: true }, this.#options.janitor());
   }
 }

@@ -13,6 +13,7 @@ import { OutputLines } from './output.ts';
 const HEAP_FULL = 'JavaScript heap out of memory';
 
 export const processEntry = fileURLToPath(entryUrl('../worker/process-main'));
+const spareEntry = fileURLToPath(entryUrl('../worker/spare-main'));
 
 export interface ProcessStart {
   label: string;
@@ -20,12 +21,14 @@ export interface ProcessStart {
   /** On top of this process's environment. */
   env: Record<string, string>;
   cwd: string | undefined;
+  /** Nobody waits for it. */
+  spare: boolean;
 }
 
 export function startProcess(start: ProcessStart, janitor: Janitor): Spare {
   if (!isMainThread) throw new RuntimeFailure('SINKFLEX_DRIVER_ONLY', 'worker processes are forked from the main thread only');
   cluster.setupPrimary({
-    exec: processEntry,
+    exec: start.spare ? spareEntry : processEntry,
     args: [start.label],
     execArgv: start.flags,
     cwd: start.cwd,

@@ -21,8 +21,8 @@ export interface Carrier {
 }
 
 /** What every module of actors imports, while there is still time. */
-export function preload(): void {
-  import('../index.ts').catch(() => {}); // whoever imports it next gets the error
+export async function preload(): Promise<void> {
+  await import('../index.ts').catch(() => {}); // whoever imports it next gets the error
 }
 
 /** What a spare does while it waits. */

@@ -50,4 +50,5 @@ process.on('message', (message: BirthMessage | RehearseMessage | FromAgent) => {
   else life?.onMessage(message);
 });
 send({ t: 'ready' });
-preload();
+/** What actors import is there. */
+export const loaded: Promise<void> = preload();

@@ -25,4 +25,4 @@ port.on('message', (message: BirthMessage | RehearseMessage | FromAgent | PortMe
   else life?.onMessage(message);
 });
 port.postMessage({ t: 'ready' });
-preload();
+void preload();
