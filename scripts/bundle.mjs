@@ -29,6 +29,7 @@ export const chunks = {
   worker: ['runtime/worker/thread-main.js', 'runtime/worker/process-main.js'],
   face: ['runtime/index.js', 'runtime/worker/rehearsal.js'],
   tasks: ['runtime/tasks/thread-main.js'],
+  links: ['runtime/links/direct.js'],
   driver: [
     'runtime/api/local-run.js',
     'runtime/api/attached-run.js',

@@ -72,6 +72,7 @@ export async function attachRun(where: PlaceOptions, checked: CheckedInit): Prom
         case 'dial':
         case 'host-gone':
           way?.heard(message);
+          if (message.t === 'host-gone') session?.onAgent(message);
           return;
         case 'spawned':
         case 'place':
@@ -117,7 +118,7 @@ export async function attachRun(where: PlaceOptions, checked: CheckedInit): Prom
       channels: checked.channels,
       store: store.birth,
       noRelay: true,
-      ...(way === undefined ? {} : { gateway: way.socket }),
+      ...(way === undefined ? {} : { gateway: way.socket, direct: way.direct }),
     },
     {
       send: (message) => receive(message, self),

@@ -13,6 +13,7 @@ export type {
   BirthMessage,
   ChannelBirth,
   DeathData,
+  DirectBirth,
   EncodedValue,
   EnvironmentChange,
   Found,

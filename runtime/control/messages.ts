@@ -2,6 +2,7 @@
 import type { SharedMemoryAddress } from '../../kernels/host.ts';
 import type { Isolation } from '../api/types.ts';
 import type { FaultOrder } from '../faults/orders.ts';
+import type { EmulationOrder } from '../links/emulation.ts';
 import type { Question } from '../observe/questions.ts';
 import type { ErrorData } from '../wire/index.ts';
 import type { Bundle, GroupId, NodeId, OwnerId, Strategy } from './cluster-types.ts';
@@ -131,6 +132,10 @@ export type FromAgent =
   | { t: 'guest-joined'; request: number; worker: number }
   | { t: 'guest'; worker: number; message: FromAgent }
   | { t: 'answer'; request: number; value?: unknown; error?: ErrorData }
+  /** Another host is no more: what waits for it is lost. */
+  | { t: 'host-gone'; host: string }
+  /** A fault in its links with workers of other hosts. */
+  | { t: 'emulate'; order: EmulationOrder }
   /** Somebody looks: what is going on in this worker? */
   | { t: 'query'; request: number; question: Question };
 
@@ -205,6 +210,23 @@ export interface ChannelBirth {
   most?: number;
 }
 
+/** PEM text (links/tls.ts). */
+interface TlsText {
+  cert?: string;
+  key?: string;
+  ca?: string;
+}
+
+/** Links of a worker of its own with those of other hosts. */
+export interface DirectBirth {
+  /** Its host, as others know it. */
+  host: string;
+  /** Where it may listen, at any free port; absent: nowhere. */
+  door?: { host: string; names?: readonly string[]; tls?: TlsText };
+  /** Whom it trusts. */
+  tls?: TlsText;
+}
+
 /** Where the lease of the host is, and in which epoch of it the worker was wanted (node/lease-cell.ts). */
 export interface LeaseBirth {
   address: SharedMemoryAddress;
@@ -224,6 +246,8 @@ export interface WorkerBirth {
   lease?: LeaseBirth;
   /** Socket of the way to workers of other hosts; absent: there are none. */
   gateway?: string;
+  /** How it and they reach each other without that way; absent: not at all. */
+  direct?: DirectBirth;
   /** There is no worker 0 to relay frames, as in a cluster with a head of its own: the number of channels is not bounded. */
   noRelay?: boolean;
   /** Record calls. */

@@ -4,7 +4,7 @@ import { BroadcastChannel } from 'node:worker_threads';
 import { nextState, systemClock, unitOf } from '../control/index.ts';
 import type { Room } from './handshake.ts';
 
-/** Which pipe: for the control of the head, or to that other host. */
+/** Which pipe: for the control of the head, or to that other host or a worker there. */
 export interface Place {
   room: Room;
   host?: string;
@@ -12,8 +12,8 @@ export interface Place {
 
 /** Shares are probabilities for each message. */
 export interface LinkRules {
-  /** Default both. */
-  room?: Room | undefined;
+  /** Default all; `link` means also the links of workers. */
+  room?: 'head' | 'link' | undefined;
   /** The other host, as it names itself; default every one. */
   host?: string | undefined;
   /** Default both. */
@@ -48,11 +48,19 @@ export const messagesDone = (): Done => ({ ...done });
 
 class Emulation {
   readonly rules: LinkRules;
+  readonly until: number;
   #state: number;
 
-  constructor(rules: LinkRules, seed: number) {
+  /** `until`: performance.now() at which it ends. */
+  constructor(rules: LinkRules, seed: number, until: number) {
     this.rules = rules;
+    this.until = until;
     this.#state = seed >>> 0;
+  }
+
+  /** For a process that begins with it now. */
+  get order(): EmulationOrder {
+    return { rules: this.rules, seed: this.#state, forMs: Math.max(0, this.until - performance.now()) };
   }
 
   chance(share = 0): boolean {
@@ -65,8 +73,9 @@ class Emulation {
   }
 
   applies(direction: 'out' | 'in', place: Place): boolean {
-    const { room = place.room, host = place.host, direction: only = direction } = this.rules;
-    return room === place.room && host === place.host && only === direction;
+    const own = place.room === 'worker' ? 'link' : place.room;
+    const { room = own, host = place.host, direction: only = direction } = this.rules;
+    return room === own && host === place.host && only === direction;
   }
 }
 
@@ -84,8 +93,8 @@ export interface EmulationOrder {
 }
 
 /** In this thread: ends by itself after `forMs`. */
-function begin({ rules, seed, forMs }: EmulationOrder): void {
-  const emulation = new Emulation(rules, seed);
+export function emulateHere({ rules, seed, forMs }: EmulationOrder): void {
+  const emulation = new Emulation(rules, seed, performance.now() + forMs);
   emulations.add(emulation);
   systemClock.after(
     forMs,
@@ -97,6 +106,9 @@ function begin({ rules, seed, forMs }: EmulationOrder): void {
   );
 }
 
+/** What is under way in this thread. */
+export const currentOrders = (): EmulationOrder[] => [...emulations].map(({ order }) => order);
+
 const TO_THREADS = 'sinkflex-emulation';
 
 /** In every thread of this process that has connections to others. */
@@ -104,13 +116,13 @@ export function emulate(order: EmulationOrder): void {
   const threads = new BroadcastChannel(TO_THREADS);
   threads.postMessage(order);
   threads.close();
-  begin(order);
+  emulateHere(order);
 }
 
 /** For a thread beside the main one that has a connection of its own, such as the heartbeat's. */
 export function followEmulations(): void {
   const orders = new BroadcastChannel(TO_THREADS);
-  orders.onmessage = (event) => begin((event as { data: EmulationOrder }).data);
+  orders.onmessage = (event) => emulateHere((event as { data: EmulationOrder }).data);
   orders.unref();
 }
 

@@ -4,9 +4,9 @@ import { RuntimeFailure } from '../api/errors.ts';
 import { callerSide, HELLO_BYTES, type ListenerSide, listenerSide, PROOF_BYTES, REPLY_BYTES } from '../wire/index.ts';
 
 export const HANDSHAKE_MS = 2000;
-/** What a listener has to say to whom: the control of the head, or the links between hosts. */
-export type Room = 'head' | 'link';
-export const rooms: readonly Room[] = ['head', 'link'];
+/** What a listener has to say to whom: the control of the head, the link of a host, or that of a worker. */
+export type Room = 'head' | 'link' | 'worker';
+export const rooms: readonly Room[] = ['head', 'link', 'worker'];
 
 /** Hosts have no numbers: they name themselves once they are let in. */
 const NOBODY = 0;

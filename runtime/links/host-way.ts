@@ -1,5 +1,5 @@
 // The way of one process to the workers of other hosts, and of others to those of this one: a gateway, and a door where others can come in.
-import type { HostInfo, Route, StoreBirth } from '../control/index.ts';
+import type { DirectBirth, HostInfo, Route, StoreBirth } from '../control/index.ts';
 import { type HostPort, isLoopback, parseClusterUrl } from './address.ts';
 import { dialDoor } from './dial.ts';
 import { Door } from './door.ts';
@@ -44,14 +44,32 @@ export class HostWay {
     });
   }
 
+  /** Where others can come in, and the certificate for it. */
+  #place(): { listen: HostPort; tls: TlsFiles | undefined } | undefined {
+    const { listen, headUrl, tls } = this.#options;
+    if (listen !== undefined) return { listen, tls };
+    return isLoopback(parseClusterUrl(headUrl).host) ? { listen: { host: '127.0.0.1', port: 0 }, tls: undefined } : undefined;
+  }
+
+  /** For the workers of this host, who have links of their own. */
+  get direct(): DirectBirth {
+    const { tls, names } = this.#options;
+    const place = this.#place();
+    const door = place && {
+      host: place.listen.host,
+      ...(names === undefined ? {} : { names }),
+      ...(place.tls === undefined ? {} : { tls: place.tls }),
+    };
+    return { host: this.gateway.host, ...(door === undefined ? {} : { door }), ...(tls === undefined ? {} : { tls }) };
+  }
+
   async open(): Promise<void> {
-    const { listen, headUrl, token, tls, names } = this.#options;
-    const where = listen ?? (isLoopback(parseClusterUrl(headUrl).host) ? { host: '127.0.0.1', port: 0 } : undefined);
+    const { token, names } = this.#options;
+    const place = this.#place();
     await this.gateway.open();
-    if (where === undefined) return;
+    if (place === undefined) return;
     this.#door = await Door.open({
-      listen: where,
-      tls: isLoopback(where.host) && listen === undefined ? undefined : tls,
+      ...place,
       token,
       ...(names === undefined ? {} : { names }),
       rooms: { link: (pipe) => void this.gateway.accept(pipe) },

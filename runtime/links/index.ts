@@ -2,7 +2,7 @@
 export { type HostPort, isClusterUrl, isLoopback, parseClusterUrl, parseListen } from './address.ts';
 export { dialDoor } from './dial.ts';
 export { Door, type DoorOptions } from './door.ts';
-export { type Done, type EmulationOrder, emulate, followEmulations, type LinkRules } from './emulation.ts';
+export { currentOrders, type Done, type EmulationOrder, emulate, followEmulations, type LinkRules } from './emulation.ts';
 export { Gateway, type GatewayOptions } from './gateway.ts';
 export type { Room } from './handshake.ts';
 export { connectHead, HostWay, type HostWayOptions } from './host-way.ts';

@@ -1,6 +1,6 @@
 // A link between two hosts: any number of streams over one resumable session. What is urgent goes first, then bytes of all streams in turn,
 // then a piece of a block; little lies in the socket at any time, so that nothing urgent waits behind much.
-import { contentBytes, DESCRIPTOR_BYTES } from '../wire/index.ts';
+import { contentBytes, DESCRIPTOR_BYTES, type Purpose, purposes } from '../wire/index.ts';
 import { PacketWriter, readRecords, record, wrong } from './packet.ts';
 import type { Pipe, PipeEnd } from './pipe.ts';
 import { Resumable } from './resumable.ts';
@@ -11,6 +11,7 @@ const IN_SOCKET = 1024 * 1024;
 const UNACKNOWLEDGED = 64 * 2 ** 20;
 const SMALL_PACKET = 128 * 1024;
 const MOST_STREAMS = 65_536;
+const OPENING_BYTES = 9;
 /** A link that broke is over when it has not healed by then: the lease of a host. */
 export const LINK_LEASE_MS = 10_000;
 const FIRST_WAIT_MS = 100;
@@ -22,11 +23,11 @@ export type Redial = () => Promise<{ pipe: Pipe; received: number } | 'forgotten
 export interface LinkOptions {
   /** Of both ends the same. */
   session: string;
-  /** The other host. */
+  /** The other end's. */
   host: string;
   /** This end opened it, and opens it again. */
   redial?: Redial;
-  onOpen(stream: Stream, caller: number, callee: number): void;
+  onOpen(stream: Stream, caller: number, callee: number, purpose: Purpose): void;
   onEnd(why: string): void;
   random?: () => number;
   leaseMs?: number;
@@ -58,6 +59,11 @@ export class Link {
       (packet, raw) => readRecords(packet, raw, (kind, id, content) => this.#record(kind, id, content)),
       () => this.#pump(),
     );
+  }
+
+  /** By this end. */
+  get opened(): boolean {
+    return this.#options.redial !== undefined;
   }
 
   get up(): boolean {
@@ -141,14 +147,15 @@ export class Link {
   // --- streams
 
   /** `opened`: its admission, or undefined if the other worker cannot be reached. */
-  open(caller: number, callee: number, opened: (admission: number | undefined) => void): Stream {
+  open(caller: number, callee: number, purpose: Purpose, opened: (admission: number | undefined) => void): Stream {
     const id = this.#nextStream;
     this.#nextStream += 2;
     const stream = this.#add(id);
     stream.onOpened = (admission) => opened(admission === 255 ? undefined : admission);
-    const content = Buffer.allocUnsafe(8);
+    const content = Buffer.allocUnsafe(OPENING_BYTES);
     content.writeUInt32LE(caller, 0);
     content.writeUInt32LE(callee, 4);
+    content[8] = purposes.indexOf(purpose);
     this.#say(record.open, id, content);
     return stream;
   }
@@ -239,10 +246,12 @@ export class Link {
 
   #opened(id: number, content: Buffer): void {
     const theirs = id > 0 && id % 2 !== this.#nextStream % 2;
-    if (content.length !== 8 || !theirs || this.#streams.has(id)) throw wrong('an opening that is none');
+    const purpose = purposes[content[8] ?? purposes.length];
+    if (content.length !== OPENING_BYTES || purpose === undefined || !theirs || this.#streams.has(id))
+      throw wrong('an opening that is none');
     const stream = this.#add(id);
     if (this.#streams.size > MOST_STREAMS) this.answer(stream, undefined);
-    else this.#options.onOpen(stream, content.readUInt32LE(0), content.readUInt32LE(4));
+    else this.#options.onOpen(stream, content.readUInt32LE(0), content.readUInt32LE(4), purpose);
   }
 
   // --- sending

@@ -1,8 +1,10 @@
-// How two hosts meet on a pipe: the one that came says who it is, whom it means and which session goes on; the other what it has of that.
+// How two ends meet on a pipe: the one that came says who it is, whom it means and which session goes on; the other what it has of that.
 import { wrong } from './packet.ts';
 
 export interface Hello {
   from: string;
+  /** Where that is. */
+  host: string;
   to: string;
   session: string;
   /** The session begins. */
@@ -37,10 +39,10 @@ const isName = (value: unknown): value is string => typeof value === 'string' &&
 const isNumber = (value: unknown): value is number => Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
 
 export function readHello(data: Buffer): Hello {
-  const { from, to, session, fresh, received } = parse(data);
-  if (!isName(from) || !isName(to) || !isName(session) || typeof fresh !== 'boolean' || !isNumber(received))
+  const { from, host, to, session, fresh, received } = parse(data);
+  if (!isName(from) || !isName(host) || !isName(to) || !isName(session) || typeof fresh !== 'boolean' || !isNumber(received))
     throw wrong('a greeting that is none');
-  return { from, to, session, fresh, received };
+  return { from, host, to, session, fresh, received };
 }
 
 export function readWelcome(data: Buffer): Welcome {

@@ -12,7 +12,7 @@ const SUM_AT = 12;
 const RECORD_HEADER = 12;
 
 export const record = {
-  /** u32 caller, u32 callee: a channel between two workers. */
+  /** u32 caller, u32 callee, u8 purpose: a channel between two workers. */
   open: 1,
   /** u8 admission, or 255: it cannot be reached. */
   opened: 2,

@@ -114,7 +114,8 @@ export class WebSocketPipe implements Pipe {
     // Whoever looks was late itself: what came meanwhile has not been read yet.
     if (now - this.#lookedAt > 2 * PING_MS) this.#heardAt = Math.max(this.#heardAt, now - PING_MS);
     this.#lookedAt = now;
-    if (now - this.#heardAt > SILENT_MS) this.destroy('silent');
+    // A worker's loop may be busy for as long as it likes. Whether its host is there, the head knows.
+    if (now - this.#heardAt > SILENT_MS && this.#place.room !== 'worker') this.destroy('silent');
     else this.#ping();
   }
 

@@ -9,6 +9,7 @@ import {
   type Died,
   deadline,
   type EndData,
+  type FromAgent,
   type FromHead,
   type HeadLink,
   type NodeId,
@@ -46,7 +47,7 @@ export interface AgentOptions {
   /** Where the sockets of the run are. */
   folder: string;
   /** To the workers of other hosts, if there are others. */
-  way?: Pick<HostWay, 'socket' | 'info' | 'heard'>;
+  way?: Pick<HostWay, 'socket' | 'direct' | 'info' | 'heard'>;
   /** Until when this host may act; absent: as long as this process lives. */
   lease?: Lease;
   /** The lease is over, and something ran here. */
@@ -240,9 +241,9 @@ export class Agent {
       case 'dial':
       case 'host-gone':
         this.#options.way?.heard(message);
+        if (message.t === 'host-gone') this.tell(message);
         return;
-      case 'attached':
-      case 'info':
+      default:
         return; // for drivers
     }
   }
@@ -320,6 +321,11 @@ export class Agent {
     this.#guests.hostGone(worker.worker);
     const cause = worker.fatal?.error ?? (end.error === undefined ? undefined : encodeError(end.error));
     for (const hosted of [...worker.hosted]) this.#ended(hosted, end, cause);
+  }
+
+  /** All workers. */
+  tell(message: FromAgent): void {
+    for (const { worker } of this.#workers.list()) this.#workers.get(worker)?.send(message);
   }
 
   // --- for those who look

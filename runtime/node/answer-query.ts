@@ -1,5 +1,6 @@
 // What an agent answers to those who look at it, or who want a fault in it.
 import type { FromHead, HeadLink } from '../control/index.ts';
+import type { Done } from '../links/index.ts';
 import { encodeError } from '../wire/index.ts';
 import type { Agent } from './agent.ts';
 
@@ -14,6 +15,18 @@ export async function answerQuery(agent: Agent, head: HeadLink, query: Query): P
   }
 }
 
+/** What was done to messages on links of their own. Those that do not answer have none to tell of. */
+async function messagesOfWorkers(agent: Agent, timeoutMs: number): Promise<Done[]> {
+  const asked = agent.workers().map(({ worker }) => agent.ask(worker, { ask: 'messages' }, timeoutMs / 2));
+  return (await Promise.allSettled(asked)).flatMap((each) => (each.status === 'fulfilled' ? [each.value as Done] : []));
+}
+
+function sum(of: readonly Done[]): Done {
+  const total = { ...of[0]! };
+  for (const each of of.slice(1)) for (const key of Object.keys(total) as (keyof Done)[]) total[key] += each[key];
+  return total;
+}
+
 async function answerOf(agent: Agent, { worker, question, timeoutMs }: Query): Promise<unknown> {
   switch (question.ask) {
     case 'workers':
@@ -23,7 +36,10 @@ async function answerOf(agent: Agent, { worker, question, timeoutMs }: Query): P
     case 'fault': {
       // Loaded when it is asked for: few runs want it.
       const { perform } = await import('../faults/orders.ts');
-      return perform(question.order, (actor) => agent.workers().find(({ actors }) => actors.includes(actor))?.pid);
+      const { order } = question;
+      const done = perform(order, (actor) => agent.workers().find(({ actors }) => actors.includes(actor))?.pid);
+      if (order.do === 'links') agent.tell({ t: 'emulate', order });
+      return done === undefined ? undefined : sum([done, ...(await messagesOfWorkers(agent, timeoutMs))]);
     }
     default:
       return agent.ask(worker, question, timeoutMs);

@@ -33,7 +33,7 @@ export function birthOf(options: AgentOptions, worker: number, isolation: ActorS
     ...(ownFolder === undefined ? {} : { noRelay: true }),
     ...(channels === undefined ? {} : { channels }),
     ...(lease === undefined || address === undefined ? {} : { lease: { address, epoch: lease.epoch } }),
-    ...(way === undefined ? {} : { gateway: way.socket }),
+    ...(way === undefined ? {} : { gateway: way.socket, direct: way.direct }),
     ...(store === undefined ? {} : { store }),
   };
 }

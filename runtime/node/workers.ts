@@ -3,6 +3,7 @@
 import { unlink } from 'node:fs';
 import { RuntimeFailure } from '../api/errors.ts';
 import type { ActorSpec, FromAgent, ToAgent } from '../control/index.ts';
+import { currentOrders } from '../links/index.ts';
 import { removeSpilled } from '../objects/index.ts';
 import type { Question } from '../observe/questions.ts';
 import { stackFolder } from '../observe/stack-sample.ts';
@@ -110,6 +111,7 @@ export class Workers {
       onPid: () => this.#events.pid(record),
     });
     this.#workers.set(number, record);
+    for (const order of currentOrders()) record.send({ t: 'emulate', order });
     if (spec.isolation === 'shared') this.#shared.add(record);
     this.#tell(record);
     return record;

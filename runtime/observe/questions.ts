@@ -8,7 +8,9 @@ export type Question =
   /** `unanswered`: calls that this worker sent to one of these workers and that have no answer yet. */
   | { ask: 'calls'; limit: number; unanswered: number[] }
   | { ask: 'objects'; limit: number }
-  | { ask: 'timeline' };
+  | { ask: 'timeline' }
+  /** What faults on order have done to what it says to other hosts. */
+  | { ask: 'messages' };
 
 /** What an agent answers itself. */
 export type AgentQuestion = { ask: 'workers' } | { ask: 'stack'; worker: number } | { ask: 'fault'; order: FaultOrder };

@@ -2,6 +2,7 @@
 // (a mailbox may hold a million calls).
 import { performance } from 'node:perf_hooks';
 import type { ToAgent } from '../control/index.ts';
+import { messagesDone } from '../links/emulation.ts';
 import { FAILED, PENDING, type Ref, storedAs, VALUE } from '../objects/index.ts';
 import { seenTasks, taskCounts } from '../tasks/seen.ts';
 import { Encoded, encodeError } from '../wire/index.ts';
@@ -63,6 +64,8 @@ export function answer(session: Session, question: Question): unknown {
       return objects(session, question.limit);
     case 'timeline':
       return recorder?.read() ?? null;
+    case 'messages':
+      return messagesDone();
   }
 }
 

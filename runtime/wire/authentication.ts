@@ -1,5 +1,5 @@
 // Mutual proof that both ends know the token of the run, before a single byte is decoded. The token never travels.
-//   caller -> listener   magic 'SFXA' ('SFXC': for a worker of another host), u32 caller's worker, 16 bytes nonce
+//   caller -> listener   magic 'SFXA' ('SFXC', 'SFXD': for a worker of another host), u32 caller's worker, 16 bytes nonce
 //   listener -> caller   16 bytes nonce, HMAC(token, 'listener' | both hellos)
 //   caller -> listener   HMAC(token, 'caller' | both hellos)
 //   listener -> caller   one byte: whether it lets the caller in (network.ts)
@@ -11,9 +11,9 @@ export const HEAD = 2 ** 32 - 1;
 
 /**
  * Who listens: a worker, the run itself for those who look at it (with a token of their own), the way from this host to others; and to those
- * of other hosts the control of the head, or a link between hosts.
+ * of other hosts the control of the head, or the links of a host or of a worker.
  */
-export type Address = number | 'observe' | 'gateway' | 'head' | 'link';
+export type Address = number | 'observe' | 'gateway' | 'head' | 'link' | 'worker';
 
 export function addressName(address: Address): string {
   if (address === 'observe') return 'the run';
@@ -21,8 +21,13 @@ export function addressName(address: Address): string {
   return address === HEAD ? 'the head' : `worker ${address}`;
 }
 
-const MAGIC = 0x41584653;
-const MAGIC_CARRIED = 0x43584653;
+/**
+ * What a connection is for: a channel of the caller, one of a worker of another host whose words its gateway brings, or only to be told where
+ * that worker can come in itself.
+ */
+export type Purpose = 'own' | 'carried' | 'door';
+const MAGICS: Readonly<Record<Purpose, number>> = { own: 0x41584653, carried: 0x43584653, door: 0x44584653 };
+export const purposes = Object.keys(MAGICS) as readonly Purpose[];
 const NONCE = 16;
 const PROOF = 32;
 export const HELLO_BYTES = 4 + 4 + NONCE;
@@ -44,10 +49,9 @@ export interface CallerSide {
   answer(reply: Buffer): Buffer;
 }
 
-/** `carried`: `self` is a worker of another host, whose words are brought by its gateway. */
-export function callerSide(token: Buffer, self: number, listener: Address, carried = false): CallerSide {
+export function callerSide(token: Buffer, self: number, listener: Address, purpose: Purpose = 'own'): CallerSide {
   const hello = Buffer.alloc(HELLO_BYTES);
-  hello.writeUInt32LE(carried ? MAGIC_CARRIED : MAGIC, 0);
+  hello.writeUInt32LE(MAGICS[purpose], 0);
   hello.writeUInt32LE(self, 4);
   randomBytes(NONCE).copy(hello, 8);
   return {
@@ -64,8 +68,7 @@ export function callerSide(token: Buffer, self: number, listener: Address, carri
 
 export interface ListenerSide {
   caller: number;
-  /** It is a worker of another host. */
-  carried: boolean;
+  purpose: Purpose;
   reply: Buffer;
   /** Checks the caller's proof. */
   check(answer: Buffer): void;
@@ -73,13 +76,14 @@ export interface ListenerSide {
 
 export function listenerSide(token: Buffer, self: Address, hello: Buffer): ListenerSide {
   const magic = hello.readUInt32LE(0);
-  if (magic !== MAGIC && magic !== MAGIC_CARRIED) throw refused('the caller does not speak this protocol');
+  const purpose = purposes.find((each) => MAGICS[each] === magic);
+  if (purpose === undefined) throw refused('the caller does not speak this protocol');
   const caller = hello.readUInt32LE(4);
   const own = Buffer.from(hello);
   const nonce = randomBytes(NONCE);
   return {
     caller,
-    carried: magic === MAGIC_CARRIED,
+    purpose,
     reply: Buffer.concat([nonce, proof(token, 'listener', own, nonce, self)]),
     check(answer) {
       if (!timingSafeEqual(answer, proof(token, 'caller', own, nonce, self)))

@@ -72,14 +72,33 @@ export class RecordReader {
   }
 }
 
+/** Blocks of a peer's host that are here now: what each of them is called there, and those that are here in its stead, first come first. */
+export class BroughtBlocks {
+  readonly #here = new Map<string, Uint8Array[]>();
+
+  add(there: Uint8Array, here: Uint8Array): void {
+    const key = keyOf(there);
+    const known = this.#here.get(key);
+    if (known === undefined) this.#here.set(key, [here]);
+    else known.push(here);
+  }
+
+  take(there: Uint8Array): Uint8Array | undefined {
+    const key = keyOf(there);
+    const here = this.#here.get(key);
+    const first = here?.shift();
+    if (here?.length === 0) this.#here.delete(key);
+    return first;
+  }
+}
+
 export class CarriedTransport implements Transport, BlockCarrier {
   readonly handsOver = false;
   readonly abroad = true;
   readonly blocks: BlockCarrier = this;
   readonly #socket: Socket;
   readonly #early: Buffer;
-  /** Descriptor on the peer's host -> those of what is here, first come first. */
-  readonly #brought = new Map<string, Uint8Array[]>();
+  readonly #brought = new BroughtBlocks();
 
   /** `early`: what came together with the last message of the handshake. */
   constructor(socket: Socket, early: Buffer) {
@@ -94,11 +113,7 @@ export class CarriedTransport implements Transport, BlockCarrier {
   }
 
   find(descriptor: Uint8Array): Uint8Array | undefined {
-    const key = keyOf(descriptor);
-    const here = this.#brought.get(key);
-    const first = here?.shift();
-    if (here?.length === 0) this.#brought.delete(key);
-    return first;
+    return this.#brought.take(descriptor);
   }
 
   write(chunks: Buffer[], sent?: () => void): boolean {
@@ -114,13 +129,9 @@ export class CarriedTransport implements Transport, BlockCarrier {
 
   open(onData: (chunk: Buffer) => void, onClose: () => void): void {
     const socket = this.#socket;
-    const reader = new RecordReader(2 * DESCRIPTOR_BYTES, onData, (both) => {
-      const key = keyOf(both.subarray(0, DESCRIPTOR_BYTES));
-      const here = new Uint8Array(both.subarray(DESCRIPTOR_BYTES));
-      const known = this.#brought.get(key);
-      if (known === undefined) this.#brought.set(key, [here]);
-      else known.push(here);
-    });
+    const reader = new RecordReader(2 * DESCRIPTOR_BYTES, onData, (both) =>
+      this.#brought.add(both.subarray(0, DESCRIPTOR_BYTES), new Uint8Array(both.subarray(DESCRIPTOR_BYTES))),
+    );
     socket.on('data', (chunk: Buffer) => {
       try {
         reader.push(chunk);

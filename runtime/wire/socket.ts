@@ -13,6 +13,7 @@ import {
   type ListenerSide,
   listenerSide,
   PROOF_BYTES,
+  type Purpose,
   REPLY_BYTES,
 } from './authentication.ts';
 import { CarriedTransport, writeChunks } from './carried.ts';
@@ -101,10 +102,16 @@ export async function dial(folder: string, token: Buffer, self: number, peer: Ad
   return typeof answer === 'string' ? answer : new SocketTransport(answer.socket, answer.rest);
 }
 
-/** `carried`: in the name of a worker of another host. */
-export function dialSocket(folder: string, token: Buffer, self: number, peer: Address, carried = false): Promise<Entered | Admission> {
+/** Unless it is for its own, `self` is a worker of another host. */
+export function dialSocket(
+  folder: string,
+  token: Buffer,
+  self: number,
+  peer: Address,
+  purpose: Purpose = 'own',
+): Promise<Entered | Admission> {
   return new Promise((resolve, reject) => {
-    const side = callerSide(token, self, peer, carried);
+    const side = callerSide(token, self, peer, purpose);
     const socket = createConnection(socketPath(folder, peer));
     const fail = (error: Error): void => {
       clearTimeout(timer);
@@ -149,7 +156,10 @@ export interface Listener {
   close(): void;
 }
 
-/** Listens for the other workers of the run. `onPeer` gets each connection that has proved itself and is let in; `onRefused` each that could not. */
+/**
+ * Listens for the other workers of the run. `onPeer` gets each connection that has proved itself and is let in; `onRefused` each that could not.
+ * `door`: where workers of other hosts can come in, as text; empty: nowhere.
+ */
 export function listen(
   folder: string,
   token: Buffer,
@@ -157,9 +167,19 @@ export function listen(
   onPeer: (caller: number, transport: Transport) => void,
   onRefused: (error: Error) => void = () => {},
   admit: (caller: number) => Admission = () => 'yes',
+  door: () => Promise<string> = async () => '',
 ): Promise<Listener> {
-  const arrived = ({ caller, carried }: ListenerSide, { socket, rest }: Entered): void =>
-    onPeer(caller, carried ? new CarriedTransport(socket, rest) : new SocketTransport(socket, rest));
+  const arrived = ({ caller, purpose }: ListenerSide, { socket, rest }: Entered): void => {
+    if (purpose === 'own') onPeer(caller, new SocketTransport(socket, rest));
+    else if (purpose === 'carried') onPeer(caller, new CarriedTransport(socket, rest));
+    else {
+      const transport = new CarriedTransport(socket, rest);
+      void door().then((where) => {
+        if (where !== '') transport.write([Buffer.from(where)]);
+        transport.close();
+      });
+    }
+  };
   return listenSockets(folder, token, self, arrived, onRefused, admit);
 }
 
@@ -206,7 +226,7 @@ export function listenSockets(
           return;
         }
         clearTimeout(timer);
-        const admission = admit(side.caller);
+        const admission = side.purpose === 'door' ? 'yes' : admit(side.caller);
         const byte = Buffer.from([admissions.indexOf(admission)]);
         if (admission === 'yes') {
           socket.write(byte);

@@ -1,6 +1,7 @@
 // What every worker does, whatever carries it: opens its listener, hosts the actors that its agent sends, and ends when told.
 import { loadDefinition } from '../api/definition.ts';
 import type { FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
+import { emulateHere } from '../links/emulation.ts';
 import { answer, record, replyTo, watchLoop } from '../observe/worker-state.ts';
 import { type Broker, decodeAlone, Encoded, encodeError } from '../wire/index.ts';
 import { Circles } from './circles.ts';
@@ -66,7 +67,11 @@ export class WorkerLife {
       case 'answer':
       case 'guest':
       case 'guest-joined':
+      case 'host-gone':
         this.#session.onAgent(message);
+        return;
+      case 'emulate':
+        emulateHere(message.order);
         return;
       case 'query':
         this.#carrier.send(replyTo(message.request, () => answer(this.#session, message.question)));

@@ -5,6 +5,7 @@ import { ActorDiedError, type Death, RuntimeFailure } from '../api/errors.ts';
 import type { Ask, FromAgent, ToAgent, WorkerBirth } from '../control/index.ts';
 import { isPlaceOfValue, type Keeper, Loans, ObjectStore, Ref } from '../objects/index.ts';
 import { type Broker, decodeError, LocalNetwork, type Network, registerWireClass } from '../wire/index.ts';
+import { LazyAbroad } from './abroad.ts';
 import { type ChannelOptions, Channels, channelDefaults } from './channels.ts';
 import { ActorClient } from './client.ts';
 import { Clients } from './clients.ts';
@@ -22,7 +23,7 @@ export interface AgentLink {
 
 export type SessionBirth = Pick<
   WorkerBirth,
-  'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'channels' | 'noRelay' | 'store' | 'gateway'
+  'worker' | 'folder' | 'token' | 'maxInFlightBytes' | 'channels' | 'noRelay' | 'store' | 'gateway' | 'direct'
 >;
 
 const KEPT_ENDS = 1000;
@@ -63,6 +64,7 @@ export interface SessionOptions extends Partial<ChannelOptions> {
 
 export class Session implements Keeper {
   readonly worker: number;
+  readonly #network: Network;
   readonly link: AgentLink;
   readonly maxInFlightBytes: number;
   /** What a thread of this worker needs to take part in the run itself. */
@@ -101,13 +103,14 @@ export class Session implements Keeper {
       random = Math.random,
       broker,
       several = false,
-      network = new LocalNetwork(birth.folder, birth.token, birth.worker, broker, birth.gateway),
+      network = new LocalNetwork(birth.folder, birth.token, birth.worker, broker, LazyAbroad.of(birth)),
       ...channels
     }: SessionOptions = {},
   ) {
     if (current !== undefined && !several)
       throw new RuntimeFailure('SINKFLEX_ALREADY_INITIALISED', 'this thread already takes part in a run');
     this.birth = birth;
+    this.#network = network;
     this.worker = birth.worker;
     this.link = link;
     this.random = random;
@@ -236,6 +239,7 @@ export class Session implements Keeper {
       letGo?.();
       return;
     }
+    if (message.t === 'host-gone') this.#network.hostGone?.(message.host);
     if (message.t !== 'killed' && message.t !== 'answer') return;
     const asked = this.#asked.get(message.request);
     this.#asked.delete(message.request);

@@ -225,7 +225,7 @@ t.test('after the proof: packets on a link', async (t) => {
   await each(frames / 4, async () => {
     const pipe = await reach(door.url, 'link');
     const over = open(pipe);
-    const hello = writeHello({ from: 'a', to: gateway.host, session: `s${dice.below(2 ** 31)}`, fresh: true, received: 0 });
+    const hello = writeHello({ from: 'a', host: 'a', to: gateway.host, session: `s${dice.below(2 ** 31)}`, fresh: true, received: 0 });
     pipe.send(dice.below(10) === 0 ? dice.mutate(hello) : hello);
     for (let i = 1; i <= BURST; i++) {
       const packet = Buffer.concat([Buffer.alloc(PACKET_HEADER + 12), dice.bytes(dice.below(40))]);

@@ -20,7 +20,7 @@ t.test('a link that breaks and heals loses nothing and repeats nothing', async (
         const { dialer, arrived, pipe, ended } = linkEnds();
         const sent: Buffer[][] = [[], [], []];
         let opened = 0;
-        const streams = [0, 1, 2].map((i) => dialer.open(i, 100 + i, (admission) => (opened += admission === 0 ? 1 : 0)));
+        const streams = [0, 1, 2].map((i) => dialer.open(i, 100 + i, 'carried', (admission) => (opened += admission === 0 ? 1 : 0)));
         const sinks = streams.map((stream) => new Sink(dialer, stream));
         let done = 0;
         let blocks = 0;
@@ -67,7 +67,7 @@ t.test('one that does not heal within its lease is over, on both sides', async (
   const { dialer, acceptor, arrived, pipe, ended } = linkEnds({ leaseMs: 60, mayMeet: () => false });
   const sink = new Sink(
     dialer,
-    dialer.open(1, 2, () => {}),
+    dialer.open(1, 2, 'carried', () => {}),
   );
   await until('opened', () => arrived.length === 1);
   pipe().destroy('reset');
@@ -90,8 +90,8 @@ t.test('the newest pipe wins, and an end that has forgotten the session ends it'
 
 t.test('what is urgent and what is small does not wait behind bulk', async (t) => {
   const { dialer, arrived } = linkEnds();
-  const bulk = dialer.open(1, 2, () => {});
-  const small = dialer.open(3, 4, () => {});
+  const bulk = dialer.open(1, 2, 'carried', () => {});
+  const small = dialer.open(3, 4, 'carried', () => {});
   await until('opened', () => arrived.length === 2);
   const large = Buffer.alloc(64 * 2 ** 20, 1);
   bulk.sendBlock(blockOf(large));
@@ -106,8 +106,8 @@ t.test('what is urgent and what is small does not wait behind bulk', async (t) =
 
 t.test('a reader that does not read stops its own stream only', async (t) => {
   const { dialer, arrived } = linkEnds();
-  const slow = dialer.open(1, 2, () => {});
-  const quick = dialer.open(3, 4, () => {});
+  const slow = dialer.open(1, 2, 'carried', () => {});
+  const quick = dialer.open(3, 4, 'carried', () => {});
   await until('opened', () => arrived.length === 2);
   arrived[0]!.onBytes = (chunk) => void arrived[0]!.got.push(Buffer.from(chunk)); // and says nothing
   for (let i = 0; i < 40; i++) slow.write(Buffer.alloc(1024 * 1024, i));
@@ -137,7 +137,7 @@ t.test('whatever is lost, doubled or changed on the way, what arrives is what wa
       return [bad];
     };
     const { dialer, arrived, pipe } = linkEnds({ change });
-    const stream = dialer.open(1, 2, () => {});
+    const stream = dialer.open(1, 2, 'carried', () => {});
     new Sink(dialer, stream);
     const sent: Buffer[] = [];
     for (let i = 0; i < 24; i++) {
@@ -165,7 +165,7 @@ t.test('a pipe that damages everything heals nothing: the lease goes on', async 
   const one = linkEnds({ leaseMs: 80, change: (data) => [spoiled ? data.subarray(1) : data] });
   const sink = new Sink(
     one.dialer,
-    one.dialer.open(1, 2, () => {}),
+    one.dialer.open(1, 2, 'carried', () => {}),
   );
   await until('opened', () => one.arrived.length === 1);
   spoiled = true;
@@ -178,7 +178,7 @@ t.test('nonsense of one that has proved itself: a typed error, the end of the li
   let noticed = 0;
   for (let seed = 0; seed < 400; seed++) {
     const { dialer, acceptor, pipe } = linkEnds({ leaseMs: 50, mayMeet: () => false });
-    const stream = dialer.open(1, 2, () => {});
+    const stream = dialer.open(1, 2, 'carried', () => {});
     new Sink(dialer, stream);
     await turn();
     const [kind, id, bytes, raw, acknowledged, ...content] = fc.sample(fc.array(fc.nat(255), { minLength: 64, maxLength: 64 }), {
