@@ -7,7 +7,7 @@ import { driver } from './run.ts';
 export type { FaultInput, FaultPlan, FaultPlanInput, FaultReport, Injected } from '../faults/index.ts';
 
 export interface InjectOptions {
-  /** Start a head, or the agent of a node, again after the fault `restart`; default: whoever supervises them does. */
+  /** Start a head, or the agent of a node, again: without them the fault `restart` is refused for these. */
   start?: { head?: () => Promise<void>; agent?: (node: string) => Promise<void> };
 }
 

@@ -15,7 +15,7 @@ export interface FaultWorld {
   restartActor(id: number): Promise<void>;
   /** Head and agent are in this process: neither can be hit alone. */
   alone: boolean;
-  /** Starts a head or the agent of a node again after it was killed; absent: somebody else does. */
+  /** Starts a head or the agent of a node again after it was killed; absent: it cannot be restarted. */
   start?: { head?: () => Promise<void>; agent?: (node: string) => Promise<void> } | undefined;
   clock: Clock;
 }
@@ -57,6 +57,11 @@ export class FaultInjector {
   }
 
   #check({ fault, target }: Fault): void {
+    const { start } = this.#world;
+    if (fault === 'restart' && !('actor' in target) && ('head' in target ? start?.head : start?.agent) === undefined)
+      throw bad(
+        `restart of ${JSON.stringify(target)}: nothing here starts it again. Give injectFaults a \`start\` for it, or let the fault be kill where something else does`,
+      );
     if (this.#world.alone && !('actor' in target))
       throw bad(
         `${fault} of ${JSON.stringify(target)}: head and agent of this run live in its own process; a cluster (cluster.address) has them apart`,
@@ -205,8 +210,9 @@ export class FaultInjector {
 
   async #startAgain({ node }: Hit): Promise<void> {
     const { start } = this.#world;
-    if (node === undefined) await start?.head?.();
-    else await start?.agent?.(node);
+    // #check() has seen that there is one.
+    if (node === undefined) await start!.head!();
+    else await start!.agent!(node);
   }
 
   // --- how it goes on

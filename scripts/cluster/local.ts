@@ -2,7 +2,7 @@
 import { availableParallelism, hostname } from 'node:os';
 import { resourcesOf, wordsHere } from './agent-words.ts';
 import type { ClusterSettings, Launcher, PlannedAgent } from './launcher.ts';
-import { runHere, together } from './processes.ts';
+import { runHere, startTogether } from './processes.ts';
 
 export function localLauncher(settings: ClusterSettings): Launcher {
   const agent = (i: number): PlannedAgent => ({
@@ -14,11 +14,7 @@ export function localLauncher(settings: ClusterSettings): Launcher {
   return {
     headHost: undefined,
     plan: () => Array.from({ length: settings.agents ?? 1 }, (_, i) => agent(i)),
-    async start(agents, head) {
-      const started = agents.map((each) => ({ name: each.node, running: runHere(wordsHere(each, head)) }));
-      await Promise.all(started.map(({ running }) => running.said));
-      return together(started);
-    },
+    start: (agents, head) => startTogether(agents, (each) => runHere(wordsHere(each, head))),
     more: agent,
   };
 }

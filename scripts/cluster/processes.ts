@@ -94,6 +94,30 @@ async function firstLine(child: ChildProcess, ended: Promise<string>, command: s
   return JSON.parse(text.slice(0, text.indexOf('\n'))) as Record<string, unknown>;
 }
 
+/** Starts all agents and waits until each has said that it is there. If one cannot be started none is left. */
+export async function startTogether<A extends { node: string }>(
+  agents: readonly A[],
+  start: (agent: A) => Running | Promise<Running>,
+): Promise<ReturnType<typeof together>> {
+  const started: { name: string; running: Running }[] = [];
+  let failed = false;
+  const starting = agents.map(async (agent) => {
+    const running = await start(agent);
+    started.push({ name: agent.node, running });
+    if (failed) await running.stop();
+    else await running.said;
+  });
+  try {
+    await Promise.all(starting);
+  } catch (error) {
+    failed = true;
+    await together(started).stop();
+    await Promise.allSettled(starting);
+    throw error;
+  }
+  return together(started);
+}
+
 /** Of several agents that are children of this process. */
 export function together(agents: readonly { name: string; running: Running }[]): {
   lost: Promise<string>;

@@ -9,7 +9,7 @@ import { CommandError } from '../errors.ts';
 import { resourcesOf, wordsThere } from './agent-words.ts';
 import { BUNDLE_MANIFEST, type Bundle, makeBundle } from './bundle.ts';
 import type { ClusterSettings, HeadPlace, Launcher, PlannedAgent } from './launcher.ts';
-import { runCommand, runToEnd, together } from './processes.ts';
+import { type Running, runCommand, runToEnd, startTogether } from './processes.ts';
 
 const PROGRAMS = '"$HOME"/.cache/sinkflex/programs';
 const CLUSTERS = '"$HOME"/.cache/sinkflex/clusters';
@@ -45,16 +45,12 @@ export function sshLauncher(settings: ClusterSettings): Launcher {
         .map(({ text, name }, i) => ({ node: `${name}-${i}`, where: text, here: false, resources: resourcesOf(settings) })),
     async start(agents, head, signal) {
       const bundle = await makeBundle();
-      const started = await Promise.all(
-        agents.map(async (agent) => {
-          const there = new Remote(of(agent), settings, signal);
-          await there.check();
-          await there.ship(bundle);
-          return { name: agent.node, running: await there.agent(agent, bundle.hash, head) };
-        }),
-      );
-      await Promise.all(started.map(({ running }) => running.said));
-      return together(started);
+      return startTogether(agents, async (agent) => {
+        const there = new Remote(of(agent), settings, signal);
+        await there.check();
+        await there.ship(bundle);
+        return there.agent(agent, bundle.hash, head);
+      });
     },
   };
 }
@@ -116,7 +112,7 @@ class Remote {
     );
   }
 
-  async agent(agent: PlannedAgent, hash: string, head: HeadPlace): Promise<ReturnType<typeof runCommand>> {
+  async agent(agent: PlannedAgent, hash: string, head: HeadPlace): Promise<Running> {
     const { name } = this.#host;
     const certificate = await head.certify?.(name);
     const folder = `${CLUSTERS}/${randomBytes(9).toString('hex')}`;

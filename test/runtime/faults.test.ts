@@ -30,6 +30,11 @@ t.test('actors of one program: killed, stopped, restarted, with a report', async
   const counters = [0, 1].map((i) => spawn(Counter, { name: `counter-${i}`, maxRestarts: 5, restartBackoffMs: 0 }));
   await Promise.all(counters.map((counter) => ready(counter)));
   await t.rejects(injectFaults({ faults: [{ fault: 'kill', target: { head: true }, at: 0 }] }), { code: 'SINKFLEX_BAD_FAULTS' });
+  for (const target of [{ head: true as const }, { node: 'n' }])
+    await t.rejects(injectFaults({ faults: [{ fault: 'restart', target, at: 0 }] }), {
+      code: 'SINKFLEX_BAD_FAULTS',
+      message: /nothing here starts it again/,
+    });
   const faults = await injectFaults({
     seed: 5,
     faults: [

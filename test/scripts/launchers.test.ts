@@ -16,7 +16,7 @@ import t from 'tap';
 import { parseAllDocuments } from 'yaml';
 import { createQueue, init, listActors, listNodes, ready, shutdown } from '../../runtime/index.ts';
 import { makeCertificates } from '../../scripts/certs.ts';
-import { startCluster } from '../../scripts/cluster/index.ts';
+import { launcherOf, startCluster } from '../../scripts/cluster/index.ts';
 import { agentManifests } from '../../scripts/cluster/kubernetes.ts';
 import { expandCounts, expandNodeList } from '../../scripts/cluster/slurm.ts';
 import { composeLaunch } from '../../scripts/launch.ts';
@@ -157,6 +157,15 @@ t.test('ssh: the program goes there once, and agents run from it', { skip: whyNo
       'its code is that of the bundle',
     );
     t.notMatch(readFileSync(`/proc/${pid}/cmdline`, 'utf8'), packageRoot.concat('/'));
+
+    const folder = cluster.settings.address!;
+    const { door } = JSON.parse(readFileSync(join(folder, 'head.json'), 'utf8')) as { door: { url: string } };
+    const hosts = `cluster.hosts=["localhost:${port}","127.0.0.1:1"]`;
+    const launcher = launcherOf(await settings(words[0]!, hosts, ...words.slice(2)));
+    const place = { folder, tokenFile: join(folder, 'token'), url: door.url, certify: undefined };
+    const before = readdirSync(join(home, '.cache/sinkflex/clusters'));
+    await t.rejects(launcher.start(launcher.plan(), place, never), { code: 'SINKFLEX_LAUNCH', message: /127\.0\.0\.1:1/ });
+    t.same(readdirSync(join(home, '.cache/sinkflex/clusters')), before, 'when one host fails, the agents of the others are ended');
   } finally {
     await shutdown();
     await cluster.close();
