@@ -1,6 +1,7 @@
 // Builds what runs the CUDA kernels on a CPU, with the C++ compiler alone: the emulated backend as a shared library, and the test programs of
 // test/kernels/cuda.emulated. Objects are kept in build-emulation/ by a hash of all that goes into them, so that a second build does nothing
-// and several at a time do no harm. `node scripts/build-emulation.mjs [program...]` prints the paths; no program: the library.
+// and several at a time do no harm. `node scripts/build-emulation.mjs [program...]` prints the paths; no program: the library. A
+// program that is a .cpp stands in for a library that the backend opens at run time.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
@@ -86,6 +87,8 @@ export async function buildEmulation({
   /** The CPU operators' tests belong to the program that runs them. */
   const suites = files(operators, /\.cpp$/).filter((file) => !/(main|bench|elementary)\.cpp$/.test(file));
   return each(programs, 1, async (name) => {
+    const standIn = path.join(tests, `${name}.cpp`);
+    if (existsSync(standIn)) return link(`${name}-*.so`, [await make(standIn, machine)], ['-shared']);
     const sources = [path.join(tests, `${name}.cu`), ...(name === 'operators' ? suites : [])];
     const own = await each(sources, jobs, (source) => make(source, source.endsWith('.cu') ? watched : suite, shape));
     return link(`${name}-*`, [...own, ...objects], []);

@@ -53,6 +53,7 @@ const ENVIRONMENT = `## Environment variables
 | \`SINKFLEX_CPU\` | forces the instruction set of the engine: avx512, avx2, neon or portable |
 | \`SINKFLEX_ADDRESS\` | folder or URL of the head that \`sinkflex job\` means; jobs have it in their environment |
 | \`SINKFLEX_DEBUG\` | 1: as --debug, shows where an error happened |
+| \`SINKFLEX_CUBLASLT\` | the libcublasLt that products on a GPU go through, or off; otherwise where the loader finds one |
 | \`SINKFLEX_CUDA_LIBRARY\` | the backend library that cuda stands for, in place of the one that \`npm run build:cuda\` made |
 | \`SINKFLEX_EMULATION_SEED\` | of the order in which the emulated machine runs blocks and threads of CUDA kernels; the same seed, the same order |
 | \`SINKFLEX_FIXTURES\` | folder of the golden cases of \`npm run test:fixtures\` and of the check for machines with a GPU; otherwise fixtures in SINKFLEX_SHARED |

@@ -162,6 +162,8 @@ bool is_device_memory(const void* at) {
   }
   return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
 }
+void* native_stream(sfx_stream* stream) { return stream->handle; }
+void written_outside(float*, int64_t, int64_t, int64_t) {}
 int32_t launch_kernel(sfx_stream* stream, const char* name, const void* kernel, dim3 blocks, dim3 threads,
                       size_t shared_bytes, void** arguments) {
   SFX_TRY(use_device());
@@ -208,6 +210,10 @@ int32_t fill_zero(sfx_stream*, void* to, int64_t bytes) {
              : fail(SFX_DEVICE_ERROR, "zeros over %lld bytes leave their allocation", (long long)bytes);
 }
 bool is_device_memory(const void* at) { return emulation::is_device(at); }
+void* native_stream(sfx_stream* stream) { return stream; }
+void written_outside(float* at, int64_t rows, int64_t columns, int64_t stride) {
+  for (int64_t i = 0; i < rows; i++) emulation::device_written(at + i * stride, (size_t)columns * sizeof(float));
+}
 int32_t launch_failed() { return fail(SFX_DEVICE_ERROR, "%s", emulation::launch_problem()); }
 
 #endif

@@ -37,6 +37,10 @@ void release(void*);
 int32_t copy(sfx_stream*, void* to, const void* from, int64_t bytes);
 int32_t fill_zero(sfx_stream*, void* to, int64_t bytes);
 bool is_device_memory(const void*);
+// What libraries of CUDA know the stream by.
+void* native_stream(sfx_stream*);
+// Tells the emulated machine what such a library has written: rows of floats.
+void written_outside(float* at, int64_t rows, int64_t columns, int64_t stride);
 
 // The arena of a stream: pieces lent to one operator, lent again to the next since work on a stream runs in order.
 int64_t arena_enter(sfx_stream*);

@@ -1,6 +1,7 @@
 // The products' own kernels. float32: a block of 256 threads has a tile of 64 (few rows: 16) x 64 outputs, walks k in
 // steps of 16 through shared memory, each thread 4 (1) x 4 outputs in registers. bf16: 128 threads, a tile of 64 x 64
 // in fragments of mma.m16n8k16, k in steps of 32. 2 operations a fma; each value of A and B is read once a tile.
+#include "cublaslt.h"
 #include "fragments.cuh"
 #include "products.cuh"
 
@@ -202,7 +203,10 @@ int32_t start(sfx_stream* stream, const Arguments& a) {
 
 }  // namespace
 
-int32_t multiply(sfx_stream* stream, const Product& p) { return start(stream, {p, {}, Grouping::kNone}); }
+int32_t multiply(sfx_stream* stream, const Product& p) {
+  const int32_t status = multiply_by_cublaslt(stream, p);
+  return status == SFX_UNSUPPORTED ? start(stream, {p, {}, Grouping::kNone}) : status;
+}
 int32_t multiply_rows(sfx_stream* stream, const Product& p, const Groups& g) {
   return start(stream, {p, g, Grouping::kRows});
 }

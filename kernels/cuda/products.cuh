@@ -1,6 +1,7 @@
 // Matrix products behind one interface. In float32 every output is one fma chain over k, ascending from 0 (or from C),
 // whatever the tile, the edge and the other rows of the batch: the bits are those of the CPU backend. Two bf16 operands
-// go through the tensor cores with float32 sums instead.
+// go through the tensor cores with float32 sums instead. Where cuBLASLt is there (cublaslt.h), it takes what is not
+// grouped and has both operands of one type: then sums go in its order.
 #ifndef SINKFLEX_CUDA_PRODUCTS_CUH
 #define SINKFLEX_CUDA_PRODUCTS_CUH
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cublaslt.h"
 #include "operators.h"
 
 #define SFX_EXPORT extern "C" __attribute__((visibility("default")))
@@ -24,7 +25,7 @@ int64_t workspace_bytes(const sfx_pass_shape* s) {
       kFloat;
   const int64_t at_once = rows_at_once(s->V, s->rows);
   const int64_t head = (s->rows * s->h + at_once * (s->V + (s->backward ? s->h : 0)) + 2 * s->n) * kFloat;
-  return std::max(std::max(attention, experts), head) + kSlack;
+  return std::max(std::max(attention, experts), head) + cublaslt_workspace_bytes() + kSlack;
 }
 int64_t logits_bytes(const sfx_pass_shape* s) { return rows_at_once(s->V, s->rows) * s->V * (int64_t)sizeof(float); }
 double fma_work(int64_t) { return 0; }

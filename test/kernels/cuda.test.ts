@@ -11,12 +11,22 @@ const run = promisify(execFile);
 t.setTimeout(1_800_000);
 const short = ['elementwise', 'moe'];
 const suites = process.env.SINKFLEX_EMULATED_SUITES === 'all' ? [...short, 'linear', 'attention', 'variants', 'vocabulary'] : short;
-for (const [program, ...args] of [['machine'], ...suites.map((suite) => ['operators', suite])]) {
-  t.test([program, ...args].join(': '), { timeout: 900_000 }, async (t) => {
-    const [built] = await emulation(program!);
-    const { stdout } = await run(built!, args, { maxBuffer: 1 << 26, timeout: 850_000 }).catch((error: { stdout?: string }) => ({
-      stdout: `${error.stdout ?? ''}\nnot ok - ${program} failed`,
-    }));
+const programs = [['machine'], ['products'], ...suites.map((suite) => ['operators', suite])];
+for (const [program, ...args] of programs) check([program, ...args].join(': '), program!, async () => args);
+// The backend opens cuBLASLt at run time: here one that checks what it is given, and multiplies on the CPU.
+const standIn = async (): Promise<string[]> => emulation('cublaslt-stand-in');
+check('products by cuBLASLt', 'products', standIn);
+check('cuBLASLt of another version', 'products', standIn, { STAND_IN_VERSION: '150000' });
+
+function check(name: string, program: string, words: () => Promise<string[]>, variables = {}): void {
+  t.test(name, { timeout: 900_000 }, async (t) => {
+    const [built] = await emulation(program);
+    const args = await words();
+    const { stdout } = await run(built!, args, { env: { ...process.env, ...variables }, maxBuffer: 1 << 26, timeout: 850_000 }).catch(
+      (error: { stdout?: string }) => ({
+        stdout: `${error.stdout ?? ''}\nnot ok - ${program} failed`,
+      }),
+    );
     const lines = stdout.split('\n').filter((line) => /^((not )?ok|FAILED)\b/.test(line));
     t.ok(lines.length > 0, 'there are checks');
     for (const line of lines) t.ok(line.startsWith('ok'), line.replace(/^(not )?ok \d* ?- /, ''));

@@ -101,6 +101,10 @@ bool device_zero(void* to, size_t bytes) {
   return true;
 }
 
+void device_written(const void* at, size_t bytes) {
+  if (is_device(at)) memset(known + ((const unsigned char*)at - base), kWritten, bytes);
+}
+
 void device_forget(void* at, size_t bytes) {
   if (!is_device(at)) return;
   memset(at, 0xff, bytes);

@@ -13,6 +13,8 @@ bool is_device(const void*);
 // Between host and device or inside either. false: outside an allocation.
 bool device_copy(void* to, const void* from, size_t bytes);
 bool device_zero(void* to, size_t bytes);
+// What a library outside the machine has written.
+void device_written(const void* at, size_t bytes);
 // As after device_allocate: whoever reads it before writing is reported. For scratch that is lent again.
 void device_forget(void* at, size_t bytes);
 // What is allocated.
