@@ -84,6 +84,33 @@ for (const name of cases) {
       }
     });
 
+    await t.test('logits of every token, over the whole vocabulary', { skip: !has('input_ids', 'logits') }, async (t) => {
+      const pin = store.pin();
+      const tensors = store.tensors(pin);
+      const head = tensors.get('lm_head.weight') ?? tensors.get('model.embed_tokens.weight')!;
+      const states = await statesOf(store, integers(get('input_ids')), attentionPrefix);
+      const logits = products(states, head.data, store.config.hidden_size);
+      pin.release();
+      t.ok(maxDifference(logits, get('logits')) <= 2e-4);
+      if (!has('entropy')) return;
+      const last = logits.slice(-store.config.vocab_size);
+      const sum = last.reduce((total, x) => total + Math.exp(x), 0);
+      const entropy = Math.log(sum) - last.reduce((total, x) => total + x * Math.exp(x), 0) / sum;
+      t.ok(Math.abs(entropy - get('entropy').at(-1)!) <= 2e-4, 'entropy after the last token');
+    });
+
+    await t.test('logits of the routers of every layer', { skip: !has('input_ids', 'router_logits') }, async (t) => {
+      const { num_hidden_layers, num_local_experts: experts, hidden_size } = store.config;
+      const ids = integers(get('input_ids'));
+      for (let layer = 0; layer < num_hidden_layers; layer++) {
+        const cut = cutBeforeRouter(store, layer);
+        const states = await statesOf(cut.store, ids, attentionPrefix);
+        const expected = get('router_logits').subarray(layer * ids.length * experts, (layer + 1) * ids.length * experts);
+        t.ok(maxDifference(products(states, cut.router, hidden_size, cut.bias), expected) <= 2e-4, `layer ${layer}`);
+        cut.store.close();
+      }
+    });
+
     const gradientFile = join(root, 'expected', name, 'grads.safetensors');
     await t.test('gradients of the mean cross entropy', { skip: !existsSync(gradientFile) }, async (t) => {
       const ids = integers(get('input_ids'));
@@ -185,6 +212,48 @@ for (const name of cases) {
       t.end();
     });
   });
+}
+
+/** Each token's state after the final norm: that of the last token of every beginning of the sequence, all in one batch. */
+async function statesOf(store: WeightStore, ids: Int32Array, attentionPrefix: number): Promise<Float32Array> {
+  const engine = new Engine({ store, threads: 2, attentionPrefix });
+  try {
+    const beginnings = packed(Array.from(ids, (_, i) => ids.subarray(0, i + 1)));
+    return (await engine.forward(beginnings, { mask: new Uint8Array(beginnings.ids.length), hidden: true })).hidden!;
+  } finally {
+    await engine.dispose();
+  }
+}
+
+/** states w^T + bias, sums in float64. */
+function products(states: Float32Array, w: Float32Array, width: number, bias?: Float32Array): Float64Array {
+  const outputs = w.length / width;
+  return Float64Array.from({ length: (states.length / width) * outputs }, (_, at) => {
+    const [row, output] = [Math.floor(at / outputs), at % outputs];
+    let sum = bias?.[output] ?? 0;
+    for (let i = 0; i < width; i++) sum += states[row * width + i]! * w[output * width + i]!;
+    return sum;
+  });
+}
+
+/** The model up to a layer's router, as a model whose final state is what that router reads: the layer's experts say nothing. */
+function cutBeforeRouter(from: WeightStore, layer: number): { store: WeightStore; router: Float32Array; bias: Float32Array } {
+  const layers = layer + 1;
+  const store = WeightStore.create({ ...from.config, num_hidden_layers: layers, layer_types: from.config.layer_types.slice(0, layers) });
+  const own = `model.layers.${layer}`;
+  const pin = from.pin();
+  const tensors = from.tensors(pin);
+  const writing = store.segment.beginWriteNow();
+  writing.data.set(store.layout.header);
+  for (const { name, offset, count } of store.layout.tensors) {
+    const to = new Float32Array(writing.data.buffer, writing.data.byteOffset + store.layout.dataStart + offset, count);
+    if (name.startsWith(`${own}.mlp.experts.down_proj`)) to.fill(0);
+    else to.set(tensors.get(name === 'model.norm.weight' ? `${own}.post_attention_layernorm.weight` : name)!.data);
+  }
+  writing.publish({ lineage: 0, version: 0 });
+  const [router, bias] = [`${own}.mlp.router.weight`, `${own}.mlp.router.bias`].map((name) => tensors.get(name)!.data.slice());
+  pin.release();
+  return { store, router: router!, bias: bias! };
 }
 
 /** Prompts cut from the golden ids, generated in random company and chunks, and read again in batches of another make-up. */
