@@ -47,6 +47,7 @@ export class Display {
   readonly #running = new Map<Phase, Running>();
   /** The bar of the innermost phase; drawn on terminals only. */
   #bar: SingleBar | undefined;
+  #actors = '';
 
   constructor(o: DisplayOptions = {}) {
     this.#output = o.output ?? process.stderr;
@@ -67,6 +68,9 @@ export class Display {
         break;
       case 'end':
         this.#end(event.phase, event.seconds, event.numbers);
+        break;
+      case 'actors':
+        this.#actors = actorsText(event.states);
         break;
       case 'note':
         this.line(event.level === 'warning' ? `warning: ${event.text}` : event.text);
@@ -101,7 +105,7 @@ export class Display {
     running.done = done;
     running.numbers = { ...running.numbers, ...numbers };
     const now = this.#now();
-    const details = [...describe(running.numbers), ...remaining(running, now)].join(' · ');
+    const details = this.#details(running, now);
     if (this.#bar) {
       if (running === this.#innermost()) this.#bar.update(done, { count: `${done}/${running.total}`, details });
     } else if (now - running.printedMs >= this.#interval) {
@@ -140,8 +144,12 @@ export class Display {
       },
       cliProgress.Presets.shades_classic,
     );
-    const details = [...describe(running.numbers), ...remaining(running, this.#now())].join(' · ');
+    const details = this.#details(running, this.#now());
     this.#bar.start(running.total, running.done, { label: running.label.padEnd(12), count: `${running.done}/${running.total}`, details });
+  }
+
+  #details(running: Running, now: number): string {
+    return [...describe(running.numbers), ...(this.#actors ? [this.#actors] : []), ...remaining(running, now)].join(' · ');
   }
 
   #hide(): void {
@@ -154,6 +162,14 @@ export class Display {
     const seconds = Math.floor((this.#now() - this.#startedMs) / 1000);
     return `[${String(Math.floor(seconds / 60)).padStart(2, '0')}:${String(seconds % 60).padStart(2, '0')}]`;
   }
+}
+
+/** All alive in two words; whoever is not, by name. The dead of a run that goes on have been told. */
+function actorsText(states: readonly { name: string; state: string }[]): string {
+  const living = states.filter(({ state }) => state !== 'dead');
+  const other = living.filter(({ state }) => state !== 'alive').map(({ name, state }) => `${name} ${state}`);
+  const few = other.length > 3 ? [...other.slice(0, 3), `${other.length - 3} more`] : other;
+  return [`${living.length - other.length} actors alive`, ...few].join(', ');
 }
 
 function describe(numbers: ProgressNumbers): string[] {

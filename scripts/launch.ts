@@ -3,7 +3,9 @@ import { relative } from 'node:path';
 import { Command, Option } from 'commander';
 import { stringify } from 'yaml';
 import {
+  checkArchive,
   checkOutput,
+  checkReward,
   debugRun,
   isDebugRun,
   isHubName,
@@ -159,6 +161,8 @@ export async function composeLaunch(
 
 async function dryRun(config: TrainingConfig, preset: string): Promise<string> {
   if (config.output !== null && config.resume === null) checkOutput(config.output);
+  await checkReward(config.reward);
+  if (config.trajectory.archive !== null) await checkArchive(config.trajectory.archive);
   const agents = plannedAgents(config);
   const parts = [`# Settings (preset ${preset}); nothing was started\n${stringify(config)}`];
   if (agents.length > 0) {

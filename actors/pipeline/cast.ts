@@ -2,7 +2,7 @@
 import { availableParallelism } from 'node:os';
 import { pathToFileURL } from 'node:url';
 import type { StoreAddress, WeightStore } from '../../kernels/index.ts';
-import { type ActorHandle, type ActorInfo, listActors, onActorChange, ready, spawn, withOptions } from '../../runtime/index.ts';
+import { type ActorHandle, onActorChange, ready, spawn, withOptions } from '../../runtime/index.ts';
 import { EnvironmentActor } from '../environment/index.ts';
 import { ReferenceActor } from '../reference/index.ts';
 import { type DialogueOptions, RolloutActor } from '../rollout/index.ts';
@@ -203,8 +203,8 @@ export function rolloutWorker(hosts: Hosts, i: number, handle: ActorHandle<typeo
 }
 
 /** For actors.json. `version`: what the store holds now, which every live engine takes at its next step. */
-export function actorRecords(version: number | undefined): ActorRecord[] {
-  return listActors().map((a: ActorInfo) => ({
+export function actorRecords(hosts: Pick<Hosts, 'actors'>, version: number | undefined): ActorRecord[] {
+  return hosts.actors().map((a) => ({
     name: a.name,
     kind: a.kind,
     pid: a.pid,
@@ -216,9 +216,19 @@ export function actorRecords(version: number | undefined): ActorRecord[] {
 }
 
 /** Keeps actors.json, and says when an actor was lost. Hands back what ends it. */
-export function watchActors(o: { recorder: Recorder; store: WeightStore; progress: ProgressListener; signal: AbortSignal }): () => void {
-  const { recorder, store, progress, signal } = o;
-  const write = () => recorder.actors(actorRecords(store.current()?.version));
+export function watchActors(o: {
+  hosts: Pick<Hosts, 'actors'>;
+  recorder: Recorder;
+  store: WeightStore;
+  progress: ProgressListener;
+  signal: AbortSignal;
+}): () => void {
+  const { hosts, recorder, store, progress, signal } = o;
+  const write = () => {
+    const actors = actorRecords(hosts, store.current()?.version);
+    recorder.actors(actors);
+    progress({ kind: 'actors', states: actors.map(({ name, state }) => ({ name, state })) });
+  };
   const warn = (text: string) => progress({ kind: 'note', level: 'warning', text });
   const unwatch = onActorChange((a) => {
     write();
@@ -246,15 +256,19 @@ export interface PlannedActor {
 /** What a run with these settings would start; starts nothing. `over`: the nodes of its cluster, and which of their hosts is this one. */
 export function planPlacement(config: TrainingConfig, over?: { home: string; nodes: readonly ClusterNode[] }): PlannedActor[] {
   const p = place(config, availableParallelism());
-  const deal = over === undefined ? undefined : dealOut(over.home, over.nodes);
+  const deal = over === undefined ? undefined : dealOut(over.home, over.nodes, { colocated: config.trainer.placement === 'colocated' });
+  const shared = p.separate ? 'cores of its own side: half for learning, half for rollouts' : 'shares the cores with the others';
   const many = (n: number, name: string, kind: string, threads: number, on?: { device: readonly string[] }): PlannedActor[] =>
     Array.from({ length: n }, (_, i) => {
       const away = deal?.away(i) ?? {};
-      const why = away.strategy === undefined ? 'wherever there is room' : `${i + 1} of ${n}, dealt out over the nodes of other hosts`;
+      const why =
+        away.strategy === undefined
+          ? shared
+          : `${i + 1} of ${n}, dealt out over the nodes of ${config.trainer.placement === 'colocated' ? 'all' : 'other'} hosts`;
       return { name: `${name}-${i}`, kind, isolation: 'process', threads, ...(on && { device: deviceOf(on, i) }), ...away, why };
     });
   const home = (name: string, kind: string, threads: number, device: string): PlannedActor => {
-    const why = over === undefined ? 'wherever there is room' : 'on the host of the weights';
+    const why = over !== undefined && over.nodes.length > 0 ? 'on the host of the weights' : shared;
     return { name, kind, isolation: 'process', threads, device, ...deal?.home, why };
   };
   return [

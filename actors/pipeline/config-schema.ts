@@ -297,6 +297,12 @@ export const TrainingConfig = z.strictObject({
       's',
       'ends GRPO early, validation time apart; null sets no limit (a limit makes runs irreproducible)',
     ),
+    placement: key(
+      z.enum(['colocated', 'separate']).nullable(),
+      null,
+      '',
+      'colocated: rollouts and trainer share cores and hosts, by turns in sync mode; separate: each has half of the cores, on a cluster with other hosts rollouts run on those alone; null: colocated on one host, separate on a cluster',
+    ),
     test_freq: key(z.int().min(0), 25, 'steps', 'validation every so many steps; 0 only before and after'),
     val_before_train: key(z.boolean(), true, '', 'validate before the first step'),
     save_freq: key(z.int().min(0), 25, 'steps', 'checkpoint every so many steps; 0 only at the end'),

@@ -7,7 +7,7 @@ export interface ClusterNode {
 }
 
 export interface Deal {
-  /** What the i-th of the rollouts or of the environments asks for: the nodes of the other hosts in turn; nothing, if there are none. */
+  /** What the i-th of the rollouts or of the environments asks for: the nodes of the other hosts in turn (colocated: of all hosts); nothing, if there are none. */
   away(i: number): { strategy?: { node: string; soft: boolean } };
   /** Nodes that are dealt out over. */
   readonly others: number;
@@ -15,9 +15,9 @@ export interface Deal {
   readonly home: { labels?: Record<string, string> };
 }
 
-/** `home`: the host of the driver and of the weights. No nodes: everything runs below the driver. */
-export function dealOut(home: string, nodes: readonly ClusterNode[]): Deal {
-  const others = nodes.filter(({ host }) => host !== home);
+/** `home`: the host of the driver and of the weights. No nodes: everything runs below the driver. Colocated: the host of the weights takes its turn too. */
+export function dealOut(home: string, nodes: readonly ClusterNode[], o: { colocated: boolean }): Deal {
+  const others = o.colocated ? nodes : nodes.filter(({ host }) => host !== home);
   return {
     others: others.length,
     away(i) {

@@ -80,7 +80,7 @@ export async function debugRun(settings: TrainingConfig, options: TrainingOption
     const recorder = await Recorder.open(folder, config, chosen.chat);
     session.atEnd(() => recorder.close());
     const { store, hosts } = await openRuntime(session, config, shape, source?.checkpoint);
-    session.atEnd(watchActors({ recorder, store, progress: options.onProgress ?? (() => {}), signal: session.signal }));
+    session.atEnd(watchActors({ hosts, recorder, store, progress: options.onProgress ?? (() => {}), signal: session.signal }));
     const placement = place(config, availableParallelism());
     const casting: Casting = { config, placement, store: store.address, hosts, dialogue: { model: tokenizer, variables } };
     const half = { casting, recorder, progress: options.onProgress ?? (() => {}), session };

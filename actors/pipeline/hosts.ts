@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { StoreAddress, WeightStore } from '../../kernels/index.ts';
 import {
   type ActorHandle,
+  type ActorInfo,
   currentHost,
   HOST_LABEL,
   type InitOptions,
@@ -59,9 +60,6 @@ interface Copy {
   base?: ActorHandle<typeof SegmentReplica>;
 }
 
-/** Earlier runs of the cluster had actors of the same names. */
-const living = () => listActors().filter(({ state }) => state !== 'dead');
-
 const hostOf = ({ labels }: { labels: Readonly<Record<string, string>> }): string => labels[HOST_LABEL] ?? '';
 
 /** Nodes that came after the run began, and what it does for them. */
@@ -82,21 +80,25 @@ export class Hosts {
   readonly #copies: Copy[] = [];
   readonly #rollouts: WatchedRollout[] = [];
   readonly #home: string;
+  readonly #colocated: boolean;
   /** Of a cluster. */
   readonly #hostOfNode = new Map<string, string>();
   /** On the host of the weights; undefined: no other host has ever been there. */
   #sources: Sources | undefined;
   #unwatch: (() => void) | undefined;
   readonly #closing = new AbortController();
+  /** Of earlier runs of the cluster, some of the same names. */
+  readonly #earlier = new Set(listActors().map(({ id }) => id));
 
-  private constructor(store: WeightStore, home: string) {
+  private constructor(store: WeightStore, home: string, o: { colocated: boolean }) {
+    this.#colocated = o.colocated;
     this.#store = store;
     this.#home = home;
   }
 
   /** After init(). On one host there is nothing to do. */
   static async open(config: TrainingConfig, store: WeightStore): Promise<Hosts> {
-    const hosts = new Hosts(store, currentHost());
+    const hosts = new Hosts(store, currentHost(), { colocated: config.trainer.placement === 'colocated' });
     if (config.cluster.address === null) return hosts;
     const nodes = await listNodes();
     if (!nodes.some((node) => hostOf(node) === hosts.#home))
@@ -143,11 +145,21 @@ export class Hosts {
     return this.#copies.length > 0;
   }
 
+  /** The actors of this run, the dead among them. */
+  actors(): ActorInfo[] {
+    return listActors().filter(({ id }) => !this.#earlier.has(id));
+  }
+
+  #living(): ActorInfo[] {
+    return this.actors().filter(({ state }) => state !== 'dead');
+  }
+
   /** Who goes where, as long as that node is there. */
   get deal(): Deal {
     return dealOut(
       this.#home,
       [...this.#hostOfNode].map(([node, host]) => ({ node, host })),
+      { colocated: this.#colocated },
     );
   }
 
@@ -164,7 +176,7 @@ export class Hosts {
     const wanted = { lineage: current.lineage, version: current.version };
     for (const end = performance.now() + CAUGHT_UP_MS; ; ) {
       // It may be on its way to another host.
-      const node = living().find(({ name }) => name === rollout)?.node;
+      const node = this.#living().find(({ name }) => name === rollout)?.node;
       const copy = this.#copies.find((each) => each.host === this.#hostOfNode.get(node ?? ''));
       if (copy === undefined) return;
       try {
@@ -183,8 +195,8 @@ export class Hosts {
     this.#rollouts.push(rollout);
     if (this.#unwatch !== undefined) return;
     // The copies were there before this began to listen.
-    const seen = new Map(living().map(({ name, incarnation }) => [name, incarnation]));
-    const nodeOf = new Map(living().map(({ name, node }) => [name, node]));
+    const seen = new Map(this.#living().map(({ name, incarnation }) => [name, incarnation]));
+    const nodeOf = new Map(this.#living().map(({ name, node }) => [name, node]));
     const host = (node: string | undefined): string | undefined => this.#hostOfNode.get(node ?? '');
     this.#unwatch = onActorChange(({ name, state, incarnation, node }) => {
       if (state !== 'alive') return;

@@ -24,6 +24,8 @@ export type ProgressEvent =
   | { kind: 'begin'; phase: Phase; total: number; label?: string; budgetSeconds?: number }
   | { kind: 'advance'; phase: Phase; done: number; numbers?: ProgressNumbers }
   | { kind: 'end'; phase: Phase; seconds: number; numbers?: ProgressNumbers }
+  /** Actors came, went or restarted: all of the run as they are now. */
+  | { kind: 'actors'; states: { name: string; state: string }[] }
   /** Something worth a line: an actor restarted, a rollback, a warning of the store. */
   | { kind: 'note'; level: 'info' | 'warning'; text: string };
 

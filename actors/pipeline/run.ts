@@ -266,7 +266,7 @@ export class Run {
   }
 
   async #afterStep(report: StepReport, dataflow: Dataflow, spent: () => number): Promise<boolean> {
-    const { config, recorder, progress, signal, store } = this.#p;
+    const { config, cast, recorder, progress, signal, store } = this.#p;
     const { trainer } = config;
     signal.throwIfAborted();
     this.#step = report.step;
@@ -276,7 +276,7 @@ export class Run {
     for (const { text } of signs.reports) this.#warn(`step ${report.step}: ${text}`);
     recorder.step(report.step, { ...report.metrics, ...signs.metrics }, this.#ledger.check());
     await recorder.trajectories({ ...report, lineage: this.#lineage });
-    recorder.actors(actorRecords(store.current()?.version));
+    recorder.actors(actorRecords(cast.hosts, store.current()?.version));
     progress({
       kind: 'advance',
       phase: 'grpo',

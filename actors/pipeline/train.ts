@@ -1,7 +1,7 @@
 /** `train`: one run from settings to result. Starts the runtime, the weight store and the actors, and ends all of them whatever happens. */
 import { availableParallelism } from 'node:os';
 import type { WeightStore } from '../../kernels/index.ts';
-import { type Faults, injectFaults, listActors } from '../../runtime/index.ts';
+import { type Faults, injectFaults } from '../../runtime/index.ts';
 import { entry } from '../environment/index.ts';
 import { dialogueOf } from '../rollout/index.ts';
 import type { TaskSource } from '../tasks/index.ts';
@@ -83,7 +83,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     const { store, hosts } = await openRuntime(session, config, model, from);
     const dialogue = { model: tokenizer, variables };
     const cast = spawnCast({ config, placement: place(config, availableParallelism()), store: store.address, hosts, dialogue });
-    session.atEnd(watchActors({ recorder, store, progress, signal: session.signal }));
+    session.atEnd(watchActors({ hosts, recorder, store, progress, signal: session.signal }));
     const run = new Run({
       config,
       store,
@@ -103,7 +103,7 @@ export async function train(settings: TrainingConfig, options: TrainingOptions):
     };
     const work = perform({ run, config, cast, tasks, from, progress, began, signal: session.signal, ready });
     const { before, after, also, baselines } = await session.race(work);
-    const restarts = listActors().reduce((n, a) => n + a.restarts, 0);
+    const restarts = hosts.actors().reduce((n, a) => n + a.restarts, 0);
     const result: TrainingResult = {
       folder: folder.path,
       mode: config.mode,

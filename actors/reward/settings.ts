@@ -1,4 +1,5 @@
 /** The reward of a run, from its settings: `reward.path` for one function of the user's, `reward.components` for a composition. */
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ActorsError } from '../errors.ts';
@@ -72,7 +73,7 @@ export function composeReward(s: RewardSettings): RewardComposition | undefined 
 /** Names of the components, for metrics. */
 export const rewardNames = (s: RewardSettings): string[] => [...s.components.map((c) => c.name), ...(s.path === null ? [] : ['custom'])];
 
-/** What would only fail in the first episode: modules that cannot be imported, keys that are not set. */
+/** What would only fail in the first episode: modules that cannot be imported, models without weights, judges that do not answer, keys that are not set. */
 export async function checkReward(s: RewardSettings): Promise<void> {
   composeReward(s);
   if (s.path !== null) await checkModuleReward('reward.path', { path: s.path });
@@ -87,7 +88,37 @@ export async function checkReward(s: RewardSettings): Promise<void> {
         },
       );
     }
+    if (c.kind === 'judge') await checkJudge(c);
+    if (c.kind === 'model' && !readdirSync(c.path).some((name) => name.endsWith('.safetensors')))
+      throw new ActorsError('SINKFLEX_REWARD_OPTION', `reward ${c.name}: there are no weights (*.safetensors) in ${c.path}`, {
+        details: { component: c.name },
+      });
   }
+}
+
+const REACH_MS = 10_000;
+
+/** The endpoint answers and takes the key. Not all have a list of models; any other answer says that somebody is there. */
+async function checkJudge(c: Extract<RewardComponentSettings, { kind: 'judge' }>): Promise<void> {
+  const refuse = (why: string, cause?: unknown): never => {
+    throw new ActorsError('SINKFLEX_REWARD_OPTION', `reward ${c.name}: the judge at ${c.base_url} ${why}`, {
+      cause,
+      details: { component: c.name },
+    });
+  };
+  const key = c.api_key_env === undefined ? undefined : process.env[c.api_key_env];
+  const headers: Record<string, string> = key === undefined ? {} : { authorization: `Bearer ${key}` };
+  let status = 0;
+  try {
+    const answer = await fetch(`${c.base_url.replace(/\/$/, '')}/models`, { headers, signal: AbortSignal.timeout(REACH_MS) });
+    await answer.body?.cancel();
+    ({ status } = answer);
+  } catch (cause) {
+    const { name, message, cause: inner } = cause as Error & { cause?: Error };
+    refuse(name === 'TimeoutError' ? `did not answer within ${REACH_MS} ms` : `cannot be reached (${inner?.message ?? message})`, cause);
+  }
+  if (status === 401 || status === 403) refuse(`refuses the key (HTTP ${status}); api_key_env names the variable that holds it`);
+  if (status >= 500) refuse(`is in trouble (HTTP ${status})`);
 }
 
 function componentOf(c: RewardComponentSettings): RewardComponent {

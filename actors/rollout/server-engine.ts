@@ -49,7 +49,8 @@ export class ServerEngine implements GenerationEngine {
   }
 
   async openSequence(): Promise<number> {
-    while (this.#sequences.size >= this.#o.maxSequences) await new Promise<void>((free) => this.#waiting.push(free));
+    const until = performance.now() + this.#o.timeoutMs;
+    while (this.#sequences.size >= this.#o.maxSequences) await this.#freed(until - performance.now());
     const sequence = this.#next++;
     this.#sequences.set(sequence, { ids: [], closing: new AbortController() });
     return sequence;
@@ -77,6 +78,21 @@ export class ServerEngine implements GenerationEngine {
       this.#turns--;
       if (this.#turns === 0) this.#idle?.();
     }
+  }
+
+  /** A sequence was closed. As long as one request may take, and no longer. */
+  #freed(timeoutMs: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const late = setTimeout(() => {
+        this.#waiting.splice(this.#waiting.indexOf(free), 1);
+        reject(this.#failure(`none of ${this.#o.maxSequences} sequences was closed within ${this.#o.timeoutMs} ms`));
+      }, timeoutMs);
+      const free = (): void => {
+        clearTimeout(late);
+        resolve();
+      };
+      this.#waiting.push(free);
+    });
   }
 
   closeSequence(sequence: number): void {

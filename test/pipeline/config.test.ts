@@ -3,7 +3,17 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { parse } from 'yaml';
-import { ConfigError, parseConfig, parseOverrides, readConfigFile, settings, settingsSchema } from '../../actors/pipeline/config.ts';
+import { planPlacement } from '../../actors/pipeline/cast.ts';
+import {
+  ConfigError,
+  parseConfig,
+  parseOverrides,
+  readConfigFile,
+  settings,
+  settingsSchema,
+  type TrainingConfig,
+} from '../../actors/pipeline/config.ts';
+import { place } from '../../actors/pipeline/placement.ts';
 import { configurationMarkdown } from '../../scripts/configuration-page.ts';
 
 const problems = (run: () => unknown): string[] => {
@@ -167,6 +177,30 @@ t.test('files are YAML or TOML, composed in any order, and what is wrong in them
   ]);
   t.match(wrong('bad.yaml'), [/^bad\.yaml:3: not YAML \(Map keys must be unique\)$/]);
   t.match(wrong('bad.toml'), [/^bad\.toml:3: not TOML \(.+\)$/]);
+});
+
+t.test('colocated actors share the cores, separate ones have their own; on a cluster the hosts take their place', async (t) => {
+  const config = (...words: string[]) => parseConfig([parseOverrides(words)]);
+  const shape = (c: TrainingConfig, cores: number) => {
+    const { rolloutActors, rolloutThreads, trainerThreads } = place(c, cores);
+    return [rolloutActors * rolloutThreads, trainerThreads];
+  };
+  t.same(shape(config(), 4), [4, 4]);
+  t.same(shape(config('trainer.placement=colocated'), 4), [4, 4]);
+  t.same(shape(config('trainer.placement=separate'), 4), [2, 2]);
+  t.same(shape(config('trainer.placement=separate'), 5), [3, 2]);
+  t.same(shape(config('trainer.placement=separate'), 1), [1, 1], 'one core has to do');
+  t.same(shape(config('trainer.placement=separate', 'actor.threads=3'), 4), [2, 3], 'settings win');
+  t.same(shape(config('trainer.placement=separate', 'cluster.address=/head'), 4), [4, 4]);
+  const over = { home: 'here', nodes: ['here', 'there'].map((host) => ({ node: `node-${host}`, host })) };
+  const nodes = (...words: string[]) =>
+    planPlacement(config('rollout.num_actors=2', ...words), over).flatMap(({ name, strategy }) =>
+      name.startsWith('rollout-') ? [strategy?.node] : [],
+    );
+  t.same(nodes('cluster.address=/head'), ['node-there', 'node-there']);
+  t.same(nodes('cluster.address=/head', 'trainer.placement=colocated'), ['node-here', 'node-there']);
+  const whys = planPlacement(config('trainer.placement=separate')).map(({ why }) => why);
+  t.match(whys.at(-1), /cores of its own side/);
 });
 
 t.test('every preset is valid, and every setting is described', async (t) => {

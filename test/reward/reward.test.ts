@@ -204,7 +204,9 @@ t.test('a function of the user’s own, from a file', async (t) => {
 t.test('a language model as judge', async (t) => {
   const replies: (number | string)[] = [];
   const seen: { headers: Record<string, unknown>; prompt: string }[] = [];
+  const probes: number[] = [];
   const server = createServer((request, response) => {
+    if (request.url === '/v1/models') return void response.writeHead(probes.shift()!).end();
     let body = '';
     request.on('data', (d) => {
       body += d;
@@ -233,6 +235,19 @@ t.test('a language model as judge', async (t) => {
   t.same(j.stats, { requests: 3, cacheHits: 1, budgetLeft: 9997 }, 'the same episode is not asked twice');
   t.equal(seen[0]!.headers.authorization, 'Bearer secret');
   t.match(seen[0]!.prompt, /polite[\s\S]*\{"role":"assistant","content":"one"\}[\s\S]*from 0 \(worst\) to 10/);
+
+  // Before a run: whether the judge is there.
+  const check = (base_url: string) =>
+    checkReward({
+      path: null,
+      components: [component({ kind: 'judge', name: 'j', base_url, model: 'm', rubric: 'r', api_key_env: 'SINKFLEX_TEST_JUDGE_KEY' })],
+    });
+  for (const [status, message] of [[200], [404], [401, /refuses the key/], [500, /in trouble/]] as const) {
+    probes.push(status);
+    if (message) await t.rejects(check(baseUrl), { code: 'SINKFLEX_REWARD_OPTION', message });
+    else await check(baseUrl);
+  }
+  await t.rejects(check('http://127.0.0.1:9/v1'), { code: 'SINKFLEX_REWARD_OPTION', message: /cannot be reached/ });
 
   replies.push(400, '{"grade": 5}');
   await t.rejects(score(judge()), { code: 'SINKFLEX_REWARD_FAILED', message: /HTTP 400/ }, 'a wrong request is not repeated');

@@ -76,6 +76,20 @@ for (const kind of ['sinkflex', 'vllm', 'sglang'] as const) {
 
     // Places are bounded: the fifth waits for one to be closed; what does not fit is said.
     let opened = false;
+    if (server) {
+      const hasty = new ServerEngine(store, {
+        kind: kind as 'vllm',
+        url: server.url,
+        model: 'policy',
+        folder,
+        timeoutMs: 20,
+        ...limits,
+        maxSequences: 1,
+      });
+      await hasty.openSequence();
+      await t.rejects(hasty.openSequence(), { code: 'SINKFLEX_ROLLOUT_SERVER', message: /none of 1 sequences was closed within 20 ms/ });
+      await hasty.dispose();
+    }
     const fifth = engine.openSequence().then((s) => {
       opened = true;
       return s;

@@ -144,6 +144,10 @@ t.test('a module of the user registers what the settings then may name', async (
       /SINKFLEX_SETTINGS[\s\S]*env\.name = "colours"[\s\S]*nothing\.mjs registers none of that name/,
     ],
     [['env.module=desks', 'env.name=dsk'], /did you mean desk\?.*desks\.cjs registers none/],
+    [
+      ['reward.components=[{kind: judge, name: polite, base_url: "http://127.0.0.1:9/v1", model: m, rubric: r}]'],
+      /SINKFLEX_REWARD_OPTION: reward polite: the judge at http:\/\/127\.0\.0\.1:9\/v1 cannot be reached/,
+    ],
     [['algorithm.adv_estimator=grop'], /no such advantage estimator; did you mean grpo\?/],
     [['actor.policy_loss.loss_mode=ppo'], /no such policy loss; there are vanilla, gspo, cispo.*needs env\.module/],
   ];

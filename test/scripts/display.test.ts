@@ -39,6 +39,13 @@ t.test('a log gets a line when a phase begins, now and then, and when it ends', 
   display.listen({ kind: 'begin', phase: 'grpo', total: 100, budgetSeconds: 60 });
   for (let done = 1; done <= 40; done++) {
     now += 500;
+    if (done === 15)
+      display.listen({
+        kind: 'actors',
+        states: ['alive', 'alive', 'restarting', 'dead'].map((state, i) => ({ name: `rollout-${i}`, state })),
+      });
+    if (done === 25)
+      display.listen({ kind: 'actors', states: ['alive', 'alive', 'alive'].map((state, i) => ({ name: `rollout-${i}`, state })) });
     display.listen({ kind: 'advance', phase: 'grpo', done, numbers: { score: done / 100, tokensPerSecond: 12_345, staleness: 0.5 } });
   }
   display.listen({ kind: 'begin', phase: 'validation', total: 100, label: 'after step 40' });
@@ -49,9 +56,9 @@ t.test('a log gets a line when a phase begins, now and then, and when it ends', 
   t.same(lines, [
     '[00:00] grpo (100) ...\n',
     '[00:05] grpo 10/100 · score 0.100 · 12,345 trained tokens/s · staleness 0.50 · 45 s left\n',
-    '[00:10] grpo 20/100 · score 0.200 · 12,345 trained tokens/s · staleness 0.50 · 40 s left\n',
-    '[00:15] grpo 30/100 · score 0.300 · 12,345 trained tokens/s · staleness 0.50 · 35 s left\n',
-    '[00:20] grpo 40/100 · score 0.400 · 12,345 trained tokens/s · staleness 0.50 · 30 s left\n',
+    '[00:10] grpo 20/100 · score 0.200 · 12,345 trained tokens/s · staleness 0.50 · 2 actors alive, rollout-2 restarting · 40 s left\n',
+    '[00:15] grpo 30/100 · score 0.300 · 12,345 trained tokens/s · staleness 0.50 · 3 actors alive · 35 s left\n',
+    '[00:20] grpo 40/100 · score 0.400 · 12,345 trained tokens/s · staleness 0.50 · 3 actors alive · 30 s left\n',
     '[00:20] validation after step 40 (100) ...\n',
     '[00:20] validation after step 40: 2.3 s · val 0.500\n',
     '[00:20] warning: rollout-0 died and was restarted\n',
