@@ -26,8 +26,6 @@ import { Timers } from './timers.ts';
 
 /** What an actor of a draining node gets, if the node did not say. */
 const DRAIN_MS = 30_000;
-/** A node or a driver whose process lives may be away for so long; then it is given up, and what it says is not heard. */
-const AWAY_MS = 10_000;
 
 export interface HeadOptions extends PulseOptions {
   seed: number;
@@ -38,7 +36,6 @@ export interface HeadOptions extends PulseOptions {
   state?: HeadState;
   /** Whether that process (of this host) still runs. */
   runs?: (pid: number, start: string) => boolean;
-  awayMs?: number;
   jobs?: JobDesk;
   clock?: Clock;
 }
@@ -69,7 +66,7 @@ export class Head {
     this.#journal = options.journal;
     this.state = options.state ?? new HeadState(options.seed);
     if (this.#journal !== undefined) this.#journal.makeSnapshot = () => this.state.snapshot();
-    this.peers = new Peers(this.state, options.runs ?? (() => true), this.timers, options.awayMs ?? AWAY_MS, {
+    this.peers = new Peers(this.state, options.runs ?? (() => true), this.timers, {
       nodeGone: (node) => this.#event({ type: 'node-down', node }),
       driverGone: (driver) => this.driverGone(driver),
     });

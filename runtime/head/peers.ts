@@ -14,12 +14,15 @@ interface Ends {
 
 /** How often a process that is away is looked for. */
 const LOOK_MS = 250;
+/** An agent whose process lives may be away for so long; then its node is given up, and what it says is not heard. */
+const AGENT_AWAY_MS = 10_000;
+/** A driver is a user's script, which may compute for long without a turn of its event loop, and so without a sign of life to another host. */
+const DRIVER_AWAY_MS = 60_000;
 
 export class Peers {
   readonly #state: HeadState;
   readonly #runs: (pid: number, start: string) => boolean;
   readonly #timers: Timers;
-  readonly #awayMs: number;
   readonly #ends: Ends;
   readonly #nodes = new Map<NodeId, PeerLink>();
   readonly #nodeOf = new Map<PeerLink, NodeId>();
@@ -32,11 +35,10 @@ export class Peers {
   /** What actors of a draining node get to move. */
   readonly drainMs = new Map<NodeId, number>();
 
-  constructor(state: HeadState, runs: (pid: number, start: string) => boolean, timers: Timers, awayMs: number, ends: Ends) {
+  constructor(state: HeadState, runs: (pid: number, start: string) => boolean, timers: Timers, ends: Ends) {
     this.#state = state;
     this.#runs = runs;
     this.#timers = timers;
-    this.#awayMs = awayMs;
     this.#ends = ends;
   }
 
@@ -154,11 +156,11 @@ export class Peers {
   }
 
   #nodeAway(node: NodeId): void {
-    this.#wait(`node ${node}`, this.#state.nodes.get(node), this.#awayMs, () => this.#ends.nodeGone(node));
+    this.#wait(`node ${node}`, this.#state.nodes.get(node), AGENT_AWAY_MS, () => this.#ends.nodeGone(node));
   }
 
   #driverAway(driver: string): void {
-    this.#wait(`driver ${driver}`, this.#state.drivers.get(driver)?.process, this.#awayMs, () => this.#ends.driverGone(driver));
+    this.#wait(`driver ${driver}`, this.#state.drivers.get(driver)?.process, DRIVER_AWAY_MS, () => this.#ends.driverGone(driver));
   }
 
   #wait(name: string, process: ProcessName | undefined, leftMs: number, gone: () => void): void {

@@ -39,7 +39,6 @@ interface Written extends ProcessName {
 }
 
 export interface HeadStart extends TlsPaths {
-  awayMs?: number;
   liveness?: LivenessTimes;
   metricsPort?: number;
   /** `host:port` for other hosts. */
@@ -103,7 +102,6 @@ async function lead(folder: string, self: ProcessName, options: HeadStart, giveU
         ? `its agent (process ${pid}) is stopped: kill -CONT ${pid} continues it`
         : undefined,
     ...(options.liveness === undefined ? {} : { liveness: options.liveness }),
-    ...(options.awayMs === undefined ? {} : { awayMs: options.awayMs }),
   });
   journal.onFailure = (error) => {
     process.stderr.write(`[sinkflex] the head cannot write its journal: ${error.message}\n`);

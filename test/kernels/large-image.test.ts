@@ -11,7 +11,7 @@ import { encodeHeader, type StoredTensor } from '../../kernels/safetensors.ts';
 import { SlotTensors } from '../../kernels/slot-tensors.ts';
 import { tensorLayout } from '../../kernels/tensor-layout.ts';
 
-t.setTimeout(280_000);
+t.setTimeout(600_000);
 const GIB = 2 ** 30;
 
 /** The public shape of gpt-oss-20b. */

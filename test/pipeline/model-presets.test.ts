@@ -9,7 +9,7 @@ import { absent, dataFolder } from '../tau2/traces.ts';
 
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
-t.setTimeout(240_000);
+t.setTimeout(600_000);
 
 const STEPS = 2;
 

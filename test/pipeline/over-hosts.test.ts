@@ -7,7 +7,7 @@ import { endHostProcesses, startHostProcess } from '../runtime/fixtures/processe
 import { until } from '../until.ts';
 import { balanced, essence, ledger, root, start } from './tiny-run.ts';
 
-t.setTimeout(240_000);
+t.setTimeout(600_000);
 const folder = join(root, 'cluster');
 const agents = new Map<string, Awaited<ReturnType<typeof startHostProcess>>['child']>();
 const LATEST_MS = 60_000;

@@ -27,7 +27,7 @@ import { gone, runs } from './fixtures/processes.ts';
 import { endHostProcesses, startHostProcess, startProgram } from './fixtures/processes-of-hosts.ts';
 
 // A dozen processes start here, two of them with the whole command line.
-t.setTimeout(150_000);
+t.setTimeout(600_000);
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
 const base = mkdtempSync(join(tmpdir(), 'sf-h-'));

@@ -9,7 +9,7 @@ import { Peer } from './fixtures/hosts.ts';
 import { gone, runs } from './fixtures/processes.ts';
 import { endHostProcesses, startHostProcess, type Wire, wireTo } from './fixtures/processes-of-hosts.ts';
 
-t.setTimeout(180_000);
+t.setTimeout(600_000);
 delete process.env.NODE_OPTIONS;
 const base = mkdtempSync(join(tmpdir(), 'sf-lost-'));
 const folder = join(base, 'cluster');

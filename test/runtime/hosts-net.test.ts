@@ -15,7 +15,7 @@ const why =
     : missing.length > 0
       ? `needs ${missing.join(', ')} (iproute2, nftables, openssl)`
       : '';
-t.setTimeout(180_000);
+t.setTimeout(600_000);
 delete process.env.NODE_OPTIONS;
 
 const base = mkdtempSync(join(tmpdir(), 'sf-net-'));

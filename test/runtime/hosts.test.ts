@@ -8,7 +8,7 @@ import t from 'tap';
 import { init, kill, listActors, listNodes, put, SegmentReplica, SegmentSource, shutdown, spawn, spread } from '../../runtime/index.ts';
 import { Peer, Reader, Writer } from './fixtures/hosts.ts';
 
-t.setTimeout(120_000);
+t.setTimeout(600_000);
 delete process.env.NODE_OPTIONS;
 const base = mkdtempSync(join(tmpdir(), 'sf-hosts-'));
 const folder = join(base, 'cluster');

@@ -13,7 +13,7 @@ import { until } from '../until.ts';
 import { gone } from './fixtures/processes.ts';
 import { endHostProcesses, type Started, startHostProcess } from './fixtures/processes-of-hosts.ts';
 
-t.setTimeout(120_000);
+t.setTimeout(600_000);
 delete process.env.NODE_OPTIONS;
 const base = mkdtempSync(join(tmpdir(), 'sf-jobs-'));
 const folder = join(base, 'cluster');

@@ -31,7 +31,7 @@ import { Placed } from './fixtures/owners.ts';
 import { holdings } from './fixtures/processes.ts';
 
 // As long as it was asked to be.
-t.setTimeout(280_000 + 1000 * Number(process.env.SINKFLEX_TEST_RUNS ?? 0));
+t.setTimeout(600_000 + 1000 * Number(process.env.SINKFLEX_TEST_RUNS ?? 0));
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
 const folder = mkdtempSync(join(tmpdir(), 'sf-g-'));

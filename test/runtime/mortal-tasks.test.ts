@@ -12,7 +12,7 @@ import { act, actNow, collect, type End, hold } from './fixtures/mortal.ts';
 import { add } from './fixtures/tasks.ts';
 
 // As long as it was asked to be.
-t.setTimeout(280_000 + 1000 * Number(process.env.SINKFLEX_TEST_RUNS ?? 0));
+t.setTimeout(600_000 + 1000 * Number(process.env.SINKFLEX_TEST_RUNS ?? 0));
 // The test runner's hooks would triple the start of every worker.
 delete process.env.NODE_OPTIONS;
 const CPUS = 2;

@@ -30,7 +30,7 @@ async function tryMutant(mutant: Mutant | null, seeds: number): Promise<{ seed: 
 
 const wanted = process.env.SINKFLEX_SIM_MUTANTS ?? '0';
 const most = wanted === 'all' ? mutants.length : Number(wanted);
-t.setTimeout(60_000 + 300_000 * most);
+t.setTimeout(600_000 + 600_000 * most);
 
 t.test('the code as it stands passes in the same way', async (t) => {
   t.setTimeout(0);

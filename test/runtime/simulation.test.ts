@@ -5,7 +5,7 @@ import { World } from '../../runtime/faults/simulation/index.ts';
 
 const seeds = Number(process.env.SINKFLEX_SIM_SEEDS ?? 10);
 const first = Number(process.env.SINKFLEX_SIM_FIRST ?? 1);
-t.setTimeout(120_000 + seeds * 2000);
+t.setTimeout(600_000 + seeds * 5000);
 
 t.test(`nothing runs twice, is lost or left over, ${seeds} seeds`, async (t) => {
   t.setTimeout(0);

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import ts from 'typescript';
 
-t.setTimeout(120_000);
+t.setTimeout(600_000);
 const root = resolve(fileURLToPath(new URL('../../..', import.meta.url)));
 const faces = ['runtime', 'kernels', 'actors'] as const;
 

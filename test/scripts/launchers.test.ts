@@ -22,7 +22,7 @@ import { expandCounts, expandNodeList } from '../../scripts/cluster/slurm.ts';
 import { composeLaunch } from '../../scripts/launch.ts';
 import { packageRoot } from '../../scripts/package-root.ts';
 
-t.setTimeout(240_000);
+t.setTimeout(600_000);
 delete process.env.NODE_OPTIONS;
 // Sockets below it need short paths.
 const base = mkdtempSync(join(tmpdir(), 'sfl-'));
