@@ -23,12 +23,17 @@ export function headCommand(): Command {
     )
     .option('--folder <path>', 'folder of the cluster: sockets, token, journal', defaultFolder())
     .option('--metrics-port <n>', 'serve metrics and health on this port of loopback', port)
+    .option(
+      '--metrics-token-file <path>',
+      'file with the token that readers of metrics show (or SINKFLEX_METRICS_TOKEN_FILE); default a new one',
+    )
     .option('--json', 'say where it is as one JSON object')
-    .action(async (o: HostFlags & { folder: string; metricsPort?: number; json?: boolean }) => {
+    .action(async (o: HostFlags & { folder: string; metricsPort?: number; metricsTokenFile?: string; json?: boolean }) => {
       const head = await startHead({
         folder: o.folder,
         ...hostOptions(o),
         ...(o.metricsPort === undefined ? {} : { metricsPort: o.metricsPort }),
+        ...(o.metricsTokenFile === undefined ? {} : { metricsTokenFile: o.metricsTokenFile }),
       });
       const found = head.recovered === 0 ? '' : `, with ${head.recovered} actors of the head before it`;
       process.stdout.write(

@@ -11,6 +11,8 @@ export interface HeadOptions {
   folder: string;
   /** Port on loopback for Prometheus and health, as in init(). */
   metricsPort?: number;
+  /** File (mode 0600) with the token of the metrics listener; default SINKFLEX_METRICS_TOKEN_FILE, or else a new token each run. */
+  metricsTokenFile?: string;
   /** `host:port` where other hosts join. Off loopback a certificate is needed. Default: this host alone. */
   listen?: string;
   /** Names by which other hosts call this one, beside the address that it listens on. */
@@ -107,6 +109,7 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
   checkKnown('startHead', options, {
     folder: true,
     metricsPort: true,
+    metricsTokenFile: true,
     listen: true,
     names: true,
     tlsCert: true,
@@ -115,11 +118,12 @@ export async function startHead(options: HeadOptions): Promise<RunningHead> {
   });
   if (typeof options.folder !== 'string' || options.folder === '') bad('folder', options.folder, 'the path of a folder');
   const { startHead: start } = await import('../head/index.ts'); // not for workers, which import this file too
-  const { folder, metricsPort, names, ...rest } = options;
+  const { folder, metricsPort, metricsTokenFile, names, ...rest } = options;
   const head: HeadProcess = await start(resolve(folder), {
     ...placeOptions(rest),
     ...(names === undefined ? {} : { names }),
     ...(metricsPort === undefined ? {} : { metricsPort }),
+    ...(metricsTokenFile === undefined ? {} : { metricsTokenFile }),
   });
   return {
     folder: head.folder,

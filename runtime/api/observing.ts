@@ -50,7 +50,8 @@ export class Observing {
         worker === 0 ? answer(session, question) : agent.ask(worker, question, timeoutMs),
       stack: (worker: number, timeoutMs: number) => agent.stack({ worker }, timeoutMs),
     };
-    this.#open = await openObservatory({ folder: this.#folder, source, events, logs: this.#logs, metricsPort: options.metricsPort });
+    const { metricsPort, metricsTokenFile } = options;
+    this.#open = await openObservatory({ folder: this.#folder, source, events, logs: this.#logs, metricsPort, metricsTokenFile });
   }
 
   ask(question: string, options: Options): unknown {

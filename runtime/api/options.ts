@@ -68,6 +68,7 @@ const INIT: Known<InitOptions> = {
   warmWorkers: true,
   timeline: true,
   metricsPort: true,
+  metricsTokenFile: true,
   sharedWorkers: true,
   maxInFlightBytes: true,
   channels: true,

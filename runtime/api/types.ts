@@ -244,6 +244,8 @@ export interface InitOptions {
   timeline?: boolean;
   /** Port on loopback for Prometheus (`/metrics`, with the token of the run's folder) and health; 0: any free one. Default: no listener. */
   metricsPort?: number;
+  /** File (mode 0600) with the token of the metrics listener; default SINKFLEX_METRICS_TOKEN_FILE, or else a new token each run. */
+  metricsTokenFile?: string;
   /** Worker processes that actors with isolation `shared` are spread over. Default 1. */
   sharedWorkers?: number;
   /** Unanswered bytes on one channel before calls reject with ActorBusyError. Default 1 GiB. */

@@ -41,6 +41,7 @@ interface Written extends ProcessName {
 export interface HeadStart extends TlsPaths {
   liveness?: LivenessTimes;
   metricsPort?: number;
+  metricsTokenFile?: string;
   /** `host:port` for other hosts. */
   listen?: string | undefined;
   /** By which others call this host, beside the address that it listens on. */
@@ -112,7 +113,8 @@ async function lead(folder: string, self: ProcessName, options: HeadStart, giveU
   events.add('run', 'head', old ? 'started again' : 'started', { pid: process.pid });
   const logs = new LogFolder(folder);
   const source = watchCluster(head, events);
-  const observing = await openObservatory({ folder, source, events, logs, metricsPort: options.metricsPort });
+  const { metricsPort, metricsTokenFile } = options;
+  const observing = await openObservatory({ folder, source, events, logs, metricsPort, metricsTokenFile });
   const listener: Listener = await listenForPeers(head, folder, token);
   const { listen, names, tlsCert, tlsKey, tlsCa } = options;
   const door =

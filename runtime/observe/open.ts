@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { RuntimeFailure } from '../api/errors.ts';
+import { findMetricsToken } from '../links/index.ts';
 import { type Listener, socketPath } from '../wire/index.ts';
 import type { EventLog } from './events.ts';
 import type { MetricsListener } from './http.ts';
@@ -20,6 +21,8 @@ export interface OpenOptions {
   logs: LogFolder;
   /** Port of the metrics listener on loopback, 0: any free one; undefined: none. */
   metricsPort: number | undefined;
+  /** File with what its readers show; default SINKFLEX_METRICS_TOKEN_FILE, or else the observers' token. */
+  metricsTokenFile?: string | undefined;
 }
 
 export interface OpenObservatory {
@@ -47,8 +50,10 @@ export async function openObservatory(options: OpenOptions): Promise<OpenObserva
   rmSync(socketPath(folder, 'observe'), { force: true });
   try {
     listener = await serveObservers(folder, token, observatory);
-    if (metricsPort !== undefined)
-      metrics = await (await import('./http.ts')).serveMetrics(metricsPort, token.toString('hex'), observatory, () => ready);
+    if (metricsPort !== undefined) {
+      const shown = findMetricsToken(options.metricsTokenFile) ?? token.toString('hex');
+      metrics = await (await import('./http.ts')).serveMetrics(metricsPort, shown, observatory, () => ready);
+    }
   } catch (error) {
     close();
     if ((error as NodeJS.ErrnoException).code === 'EADDRINUSE')

@@ -1,5 +1,5 @@
 // The doors of a run to those who look at it from outside: the metrics listener and the observers' socket.
-import { existsSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { createConnection } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -209,6 +209,22 @@ t.test('nothing is left of it after shutdown', async (t) => {
   await init({ onOutput: () => {} });
   t.equal(metricsPort(), undefined);
   t.match(await status(), { actors: {} });
+  await shutdown();
+});
+
+t.test('the metrics listener takes a token that stays the same', async (t) => {
+  const file = join(t.testdir({ token: `${'s3cret-'.repeat(5)}\n`, short: 'abc\n' }), 'token');
+  const short = file.replace(/token$/, 'short');
+  chmodSync(file, 0o644);
+  chmodSync(short, 0o600);
+  const start = (metricsTokenFile: string) => init({ metricsPort: 0, metricsTokenFile, onOutput: () => {} });
+  await t.rejects(start(file), { code: 'SINKFLEX_BAD_OPTION', message: /chmod 600/ });
+  await t.rejects(start(short), { code: 'SINKFLEX_BAD_OPTION', message: /at least 32 characters/ });
+  chmodSync(file, 0o600);
+  await start(file);
+  const observers = readFileSync(join(runFolder(), 'observe.token'), 'utf8').trim();
+  t.match(await http('GET', '/metrics', { authorization: `Bearer ${'s3cret-'.repeat(5)}` }), { status: 200, body: /sinkflex_actors/ });
+  t.match(await http('GET', '/metrics', { authorization: `Bearer ${observers}` }), { status: 401 });
 });
 
 t.test('a cluster is seen through its head, from an attached driver as from outside', async (t) => {
