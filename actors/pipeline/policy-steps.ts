@@ -115,6 +115,7 @@ export class PolicySteps {
             ...ledgerMetrics(ledger.check()),
             ...tasks.metrics(),
             'training/version': result.version,
+            'time/update_began': (performance.timeOrigin + began) / 1000,
             'timing_s/gen': waited,
             'timing_s/step': whole,
             'perf/time_per_step': whole,

@@ -65,7 +65,7 @@ export async function playEpisode(task: EpisodeTask, c: EpisodeContext): Promise
   const { engine, environment, dialogue, limits, sampling, signal } = c;
   const tokens = new TokenBuffer();
   const began = performance.now();
-  const seconds = { total: 0, generate: 0, environment: 0 };
+  const seconds = { began: (performance.timeOrigin + began) / 1000, total: 0, generate: 0, environment: 0 };
   let stopReason: StopReason = 'aborted';
   let reward = 0;
   let rewardParts: Record<string, number> = {};

@@ -3,7 +3,7 @@
  * log-probabilities as base64 of little-endian float32). The stores keep it, exports write it, `fromRecord` gives the trajectory back.
  */
 
-import type { StopReason, Trajectory } from './types.ts';
+import type { StopReason, Trajectory, TrajectorySeconds } from './types.ts';
 
 export interface TrajectoryRecord {
   step: number;
@@ -36,7 +36,7 @@ export interface TrajectoryRecord {
   versions: [number, number][];
   /** Of the produced tokens. */
   logprobs: string;
-  seconds: { total: number; generate: number; environment: number };
+  seconds: TrajectorySeconds;
 }
 
 export function toRecord(

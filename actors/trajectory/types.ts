@@ -8,6 +8,8 @@ export type StopReason = 'stop' | 'length' | 'turns' | 'aborted' | 'error';
 
 /** Wall-clock seconds; outside the promise of reproducibility. */
 export interface TrajectorySeconds {
+  /** When it began, since 1970; absent in what older versions stored. */
+  began?: number;
   total: number;
   generate: number;
   environment: number;

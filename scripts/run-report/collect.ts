@@ -10,6 +10,7 @@ import {
   validationPoints,
 } from '../../actors/index.ts';
 import { chosenEpisodes, type EpisodeData, staleness, thin, trainingHeads, type VersionAt } from './episodes.ts';
+import { timeline } from './timeline.ts';
 
 /** One chart: all series share the x values. */
 export interface ChartData {
@@ -151,7 +152,12 @@ export async function collectReport(target: string): Promise<RunReport> {
   return {
     title: `${String(setting('env.name'))}, seed ${String(setting('seed'))}`,
     facts,
-    charts: [...scoreChart(steps, scores), ...warmStartChart(records), ...CHARTS.flatMap((c) => stepChart(steps, c))],
+    charts: [
+      ...scoreChart(steps, scores),
+      ...warmStartChart(records),
+      ...CHARTS.flatMap((c) => stepChart(steps, c)),
+      ...timeline(all, steps),
+    ],
     histograms: histograms(all, versionAt),
     time: thin(steps, 400).map((r) => {
       const [waited, old, update] = [r['timing_s/gen'] ?? 0, r['timing_s/old_log_prob'] ?? 0, r['timing_s/update_actor'] ?? 0];

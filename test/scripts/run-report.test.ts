@@ -1,6 +1,9 @@
 // report.html: what it shows of a run folder, that nothing in a run can break out of its script, and that the script runs.
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { createContext, runInContext } from 'node:vm';
 import t from 'tap';
 import { SqliteTrajectoryStore, type Trajectory, toRecord } from '../../actors/index.ts';
@@ -30,7 +33,8 @@ function episode(task: number, sample: number): Trajectory {
     toolCalls: 1,
     malformed: 0,
     redone: 0,
-    seconds: { total: 0, generate: 0, environment: 0 },
+    // Two seconds, the second half of which the update of the step before is made in.
+    seconds: { began: 1000 + 2 * task, total: 2, generate: 1, environment: 1 },
   };
 }
 
@@ -49,6 +53,7 @@ async function run(t: { testdir: (o: Record<string, string>) => string }): Promi
       'timing_s/old_log_prob': 0.2,
       'timing_s/update_actor': 0.5,
       'timing_s/step': 0.7,
+      'time/update_began': 1003 + 2 * step,
       'actor/entropy': step === 2 ? null : 1,
     })),
   ];
@@ -76,6 +81,14 @@ t.test('collects what a run recorded', async (t) => {
   t.strictSame(
     report.time[0]?.map((v) => Number(v.toFixed(9))),
     [1, 0.1, 0.2, 0.3, 0.1],
+  );
+  const [episodes, trainer] = chart('Rollout and training over time')!.series.map(({ values }) => values as number[]);
+  const width = chart('Rollout and training over time')!.x[1]!;
+  t.ok(Math.abs(episodes!.reduce((a, b) => a + b, 0) * width - 6) < 0.05, 'episodes are under way for six seconds');
+  t.ok(Math.abs(trainer!.reduce((a, b) => a + b, 0) * width - 1.8) < 0.05, 'and the trainer works for three times 0.6');
+  t.ok(
+    trainer!.some((v, i) => v === 1 && episodes![i] === 1),
+    'at the same time',
   );
   const stale = report.histograms.find((h) => h.title.startsWith('Staleness'));
   t.match(stale, { edges: [2, 3], counts: [2, 2] }, 'version 4 at steps 2 and 3, when the trainer held 6 and 7');
@@ -187,6 +200,35 @@ t.test('the page: nothing breaks out of a script, nothing is loaded, and its scr
   t.match((turns[1]!.children[1] as FakeElement).title, /log-probability -2, probability 0\.135/);
   const parsed = runInContext('report', context) as RunReport;
   t.strictSame(JSON.parse(JSON.stringify(parsed.episodes)), JSON.parse(JSON.stringify(report.episodes)));
+});
+
+const chromium = ['chromium', 'chromium-browser', 'google-chrome'].find((name) => spawnSync(name, ['--version']).status === 0);
+
+t.test('a browser opens it from disk and draws everything', { skip: chromium ? false : 'no chromium on this machine' }, async (t) => {
+  const report = await collectReport(await run(t));
+  const path = join(t.testdirName, 'report.html');
+  writeFileSync(path, reportPage(report));
+  // The sandbox of the browser needs what containers and root do not give; the page is our own.
+  const words = [
+    '--headless',
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-dev-shm-usage',
+    `--user-data-dir=${join(t.testdirName, 'profile')}`,
+  ];
+  const child = spawn(chromium!, [...words, '--dump-dom', pathToFileURL(path).href], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+    timeout: 120_000,
+  });
+  let dom = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    dom += text;
+  });
+  const [code] = await once(child, 'close');
+  t.equal(code, 0);
+  t.equal(dom.match(/<canvas/g)?.length, report.charts.length + report.histograms.length + 1, 'every chart');
+  t.equal(dom.match(/<option/g)?.length, 6, 'every episode');
+  t.equal(dom.match(/title="log-probability/g)?.length, 4, 'tokens of the first');
 });
 
 t.test('compare: two validations of the same tasks, paired', async (t) => {
