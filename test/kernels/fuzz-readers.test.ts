@@ -1,17 +1,26 @@
 // Readers of what others wrote, under seeded mutation of a small corpus: safetensors files, config.json, and experts in MXFP4. Whatever the
-// bytes, the answer is a result that its own numbers bound or a typed error, soon, and no memory beyond the file's size.
+// bytes, the answer is a result that its own numbers bound or a typed error, soon, and no memory beyond the file's size. An input that reaches
+// code of the readers which none before it reached joins those that are mutated.
 // SINKFLEX_FUZZ_SECONDS (default 1) is the time for each reader, SINKFLEX_FUZZ_SEED the start; a finding prints the bytes to keep in
-// fuzz-corpus/.
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+// fuzz-corpus/. SINKFLEX_FUZZ_KEEP names a folder for the inputs that reached new code.
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
-import { Checkpoint } from '../../kernels/checkpoint.ts';
-import { isSinkflexError, parseModelConfig } from '../../kernels/index.ts';
-import { widenMxfp4 } from '../../kernels/mxfp4.ts';
-import { SafetensorsFile } from '../../kernels/safetensors.ts';
-import { tensorLayout } from '../../kernels/tensor-layout.ts';
+import type { LayoutTensor } from '../../kernels/tensor-layout.ts';
+import { ReaderCoverage } from './reader-coverage.ts';
+
+const coverage = new ReaderCoverage(['checkpoint.js', 'model-config.js', 'mxfp4.js', 'safetensors.js', 'tensor-layout.js']);
+const { Checkpoint } = await import('../../kernels/checkpoint.ts');
+const { isSinkflexError } = await import('../../kernels/errors.ts');
+const { parseModelConfig } = await import('../../kernels/model-config.ts');
+const { widenMxfp4 } = await import('../../kernels/mxfp4.ts');
+const { SafetensorsFile } = await import('../../kernels/safetensors.ts');
+const { SlotTensors } = await import('../../kernels/slot-tensors.ts');
+const { storedBytes, tensorLayout } = await import('../../kernels/tensor-layout.ts');
+const { tinyConfig } = await import('./engine-support.ts');
 
 const seconds = Number(process.env.SINKFLEX_FUZZ_SECONDS ?? 1);
 const firstSeed = Number(process.env.SINKFLEX_FUZZ_SEED ?? 1);
@@ -105,9 +114,17 @@ function withLength(bytes: Uint8Array, dataBytes: number, random: (below: number
   return new Uint8Array(fixed);
 }
 
+function keep(bytes: Uint8Array, extension: string): void {
+  const folder = process.env.SINKFLEX_FUZZ_KEEP;
+  if (folder === undefined) return;
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, createHash('sha256').update(bytes).digest('hex').slice(0, 16) + extension), bytes);
+}
+
 async function fuzz(
   t: Test,
-  inputs: readonly Uint8Array[],
+  corpus: readonly Uint8Array[],
+  extension: string,
   one: (bytes: Uint8Array) => void,
   shape = (b: Uint8Array, _: (n: number) => number) => b,
 ): Promise<void> {
@@ -131,17 +148,33 @@ async function fuzz(
     if (spent > slowMs) fail(`took ${spent} ms of processor time`);
     runs++;
   };
-  for (const [i, bytes] of inputs.entries()) attempt(bytes, `corpus ${i}`);
+  for (const [i, bytes] of corpus.entries()) attempt(bytes, `corpus ${i}`);
+  coverage.advanced(true);
+  const inputs = [...corpus];
   const deadline = performance.now() + 1000 * seconds;
-  for (let seed = firstSeed; performance.now() < deadline; seed++) {
+  for (let seed = firstSeed; seed < firstSeed + 2 || performance.now() < deadline; seed++) {
     const random = generator(seed);
-    for (let round = 0; round < 50; round++) {
+    const tried: Uint8Array[] = [];
+    for (let round = 0; round < 100; round++) {
       const bytes = shape(mutate(inputs[random(inputs.length)]!, inputs, random), random);
-      if (bytes.length <= 1 << 17) attempt(bytes, `seed ${seed}, round ${round}`);
+      if (bytes.length > 1 << 17) continue;
+      attempt(bytes, `seed ${seed}, round ${round}`);
+      tried.push(bytes);
     }
+    // Counters cost more than an input does: they are looked at for many at once, and one by one where there is something to find.
+    if (coverage.advanced(false))
+      for (const bytes of tried) {
+        attempt(bytes, `seed ${seed}, again`);
+        if (!coverage.advanced(true)) continue;
+        inputs.push(bytes);
+        keep(bytes, extension);
+      }
     await new Promise((done) => setImmediate(done));
   }
-  t.ok(runs > 100, `${runs} inputs, ${accepted} accepted; ${[...codes].map(([code, n]) => `${code} ${n}`).join(', ')}`);
+  t.ok(
+    runs > 100,
+    `${runs} inputs, ${inputs.length - corpus.length} reached new code, ${coverage.functions} functions have run, ${accepted} accepted; ${[...codes].map(([code, n]) => `${code} ${n}`).join(', ')}`,
+  );
 }
 
 // A file an input: in memory where there is such a place.
@@ -169,11 +202,11 @@ function readSafetensors(bytes: Uint8Array): void {
 
 t.test('safetensors', (t) => {
   const dataBytes = [32, 8, 0];
-  return fuzz(t, corpus('.safetensors'), readSafetensors, (b, random) => withLength(b, dataBytes[random(3)]!, random));
+  return fuzz(t, corpus('.safetensors'), '.safetensors', readSafetensors, (b, random) => withLength(b, dataBytes[random(3)]!, random));
 });
 
 t.test('config.json', (t) =>
-  fuzz(t, corpus('.json'), (bytes) => {
+  fuzz(t, corpus('.json'), '.json', (bytes) => {
     let json: unknown;
     try {
       json = JSON.parse(Buffer.from(bytes).toString('utf8'));
@@ -185,6 +218,21 @@ t.test('config.json', (t) =>
   }),
 );
 
+/** A slot that takes such experts as they are shows the same values; it has no place for others. */
+function keptAsStored(folder: string, tensor: LayoutTensor, values: Float32Array): void {
+  const checkpoint = Checkpoint.open(folder, [tensor]);
+  try {
+    const image = new Uint8Array(storedBytes(tensor));
+    const layout = { ...tensorLayout(tinyConfig()), dataStart: 0, tensors: [tensor] };
+    const slot = new SlotTensors(layout, (offset, bytes) => image.subarray(offset, offset + bytes));
+    const filled = [...checkpoint.fill(slot, tensor)].reduce((a, b) => a + b, 0);
+    if (filled !== image.length) throw new Error(`${filled} of ${image.length} bytes were filled`);
+    if (slot.read(tensor).some((x, i) => !Object.is(x, values[i]))) throw new Error('kept as they are they have other values');
+  } finally {
+    checkpoint.close();
+  }
+}
+
 t.test('experts in MXFP4', (t) => {
   const place = { dtype: 'F32', offset: 0, gradientOffset: 0, decay: true } as const;
   const tensor = { name: 'experts.w', shape: [2, 64, 4], count: 512, ...place };
@@ -192,6 +240,7 @@ t.test('experts in MXFP4', (t) => {
   return fuzz(
     t,
     [mxfp4],
+    '.safetensors',
     (bytes) => {
       writeFileSync(join(folder, 'model.safetensors'), bytes);
       const checkpoint = Checkpoint.open(folder, [tensor]);
@@ -205,6 +254,7 @@ t.test('experts in MXFP4', (t) => {
           const scale = 2 ** Math.floor(Math.log2(Math.abs(x)));
           if (![0.25, 0.5, 1, 2, 4].some((s) => legal.has(Math.abs(x) / (scale / s)))) throw new Error(`${x} is no MXFP4 value`);
         }
+        keptAsStored(folder, { ...tensor, dtype: 'MXFP4' }, to);
       } finally {
         checkpoint.close();
       }
