@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import { Checkpoint, readJson } from './checkpoint.ts';
 import { SinkflexError } from './errors.ts';
 import { mergeLora, readLora } from './lora.ts';
-import type { ModelConfig } from './model-config.ts';
+import { type ModelConfig, parseModelConfig } from './model-config.ts';
 import { tensorLayout } from './tensor-layout.ts';
 
 export const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
@@ -30,6 +30,12 @@ export function adapterBaseOf(dir: string): string | undefined {
     `${path}: base_model_name_or_path names ${what}: the adapters mean nothing without it; write the folder of the model they were trained on there`,
     { details: { path, base: named ?? null } },
   );
+}
+
+/** config.json of a Hugging Face folder; of adapters alone, that of the model below. */
+export function readModelConfig(dir: string): ModelConfig {
+  const own = join(dir, 'config.json');
+  return parseModelConfig(readJson(existsSync(own) ? own : join(adapterBaseOf(dir) ?? dir, 'config.json')));
 }
 
 /** The model below everything, and the folders of adapters over it, lowest first: adapters may have been trained on a model with adapters. */

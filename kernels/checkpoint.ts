@@ -2,21 +2,10 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { SinkflexError, shown } from './errors.ts';
-import { type ModelConfig, parseModelConfig } from './model-config.ts';
 import { BLOCK_BYTES, BLOCK_VALUES, expertSlices, type Mxfp4Matrix, widenExperts } from './mxfp4.ts';
 import { SafetensorsFile, type StoredTensor } from './safetensors.ts';
 import type { SlotTensors } from './slot-tensors.ts';
 import { type LayoutTensor, storedBytes } from './tensor-layout.ts';
-
-/** config.json of a Hugging Face folder; of adapters alone, that of the model below. */
-export function readModelConfig(dir: string): ModelConfig {
-  const own = join(dir, 'config.json');
-  if (!existsSync(own) && existsSync(join(dir, 'adapter_config.json'))) {
-    const base = (readJson(join(dir, 'adapter_config.json')) as { base_model_name_or_path?: unknown } | null)?.base_model_name_or_path;
-    if (typeof base === 'string' && existsSync(join(base, 'config.json'))) return parseModelConfig(readJson(join(base, 'config.json')));
-  }
-  return parseModelConfig(readJson(own));
-}
 
 export function readJson(path: string): unknown {
   let text: string;
@@ -101,29 +90,27 @@ export class Checkpoint {
     widenExperts(tensor.shape, (expert) => this.#expert(tensor, expert), to, from);
   }
 
-  /** Copies a tensor of the model into a slot that stores it; yields the bytes of the slot that each piece has filled. */
+  /**
+   * Copies a tensor of the model into a slot that stores it; yields the bytes of the slot that each piece has filled. What the slot keeps as the
+   * file does is read straight into it.
+   */
   *fill(slot: SlotTensors, t: LayoutTensor): Generator<number> {
-    if (t.dtype === 'MXFP4') {
-      for (const [at, bytes] of this.#pieces(t)) {
-        slot.write(t, at, bytes);
-        yield bytes.length;
+    const { file, stored, scales } = this.#sources.get(t)!;
+    if (t.dtype !== 'MXFP4' && t.dtype !== stored.dtype) {
+      for (const [from, to] of this.#slices(t)) {
+        slot.edit(t, (data) => this.read(t, data, from), from, to);
+        yield storedBytes(t, to - from);
       }
       return;
     }
-    for (const [from, to] of this.#slices(t)) {
-      slot.edit(t, (data) => this.read(t, data, from), from, to);
-      yield storedBytes(t, to - from);
-    }
-  }
-
-  /** Experts in MXFP4 as they are stored, which is how a slot holds them: the blocks, then the scales. */
-  *#pieces(tensor: LayoutTensor): Generator<[at: number, bytes: Uint8Array]> {
-    const { file, stored, scales } = this.#sources.get(tensor)!;
     let start = 0;
-    for (const part of [{ file, stored }, scales!]) {
+    for (const part of scales === undefined ? [{ file, stored }] : [{ file, stored }, scales]) {
       const whole = part.stored.end - part.stored.begin;
-      for (let from = 0; from < whole; from += PIECE_BYTES)
-        yield [start + from, part.file.readBytes(part.stored, from, Math.min(PIECE_BYTES, whole - from))];
+      for (let from = 0; from < whole; from += PIECE_BYTES) {
+        const bytes = slot.stored(t, start + from, Math.min(PIECE_BYTES, whole - from));
+        part.file.readStored(part.stored, from, bytes);
+        yield bytes.length;
+      }
       start += whole;
     }
   }

@@ -2,7 +2,7 @@
 import { SinkflexError } from './errors.ts';
 import { addon } from './native.ts';
 
-export { adapterBaseOf, isAdapterFolder } from './adapter-folder.ts';
+export { adapterBaseOf, isAdapterFolder, readModelConfig } from './adapter-folder.ts';
 export {
   type AttentionArray,
   type AttentionStrides,
@@ -18,7 +18,6 @@ export {
   sinkFunctions,
 } from './attention.ts';
 export { type BackendChoice, cudaLibrary, deviceChoice, probeDevice } from './backend-library.ts';
-export { readModelConfig } from './checkpoint.ts';
 export { Engine, type ForwardOptions, type ForwardResult, type OptimizerStep, type PackedBatch } from './engine.ts';
 export type { EngineStats } from './engine-stats.ts';
 export type { CacheOnUpdate, DrawnToken, EngineOptions, GenerateRequest, GenerateResult } from './generation.ts';

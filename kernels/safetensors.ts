@@ -91,11 +91,15 @@ export function decodeHeader(json: Uint8Array, fileBytes: number, file: string):
   return { tensors, metadata, dataStart };
 }
 
+const HALVES_AT_ONCE = 1 << 20;
+
 /** An open safetensors file. */
 export class SafetensorsFile {
   readonly header: SafetensorsHeader;
   readonly path: string;
   readonly #fd: number;
+  /** What is about to be widened; one buffer, since the collector frees large ones late. */
+  #halves: Uint16Array<ArrayBuffer> | undefined;
 
   constructor(path: string) {
     this.path = path;
@@ -151,11 +155,17 @@ export class SafetensorsFile {
         },
       );
     }
-    const chunk = 1 << 20;
-    for (let i = 0; i < to.length; i += chunk) {
-      const part = to.subarray(i, Math.min(i + chunk, to.length));
-      widen(new Uint16Array(this.#bytes(at + 2 * i, 2 * part.length).buffer), part);
+    this.#halves ??= new Uint16Array(HALVES_AT_ONCE);
+    for (let i = 0; i < to.length; i += HALVES_AT_ONCE) {
+      const part = to.subarray(i, Math.min(i + HALVES_AT_ONCE, to.length));
+      this.readInto(new Uint8Array(this.#halves.buffer, 0, 2 * part.length), at + 2 * i);
+      widen(this.#halves.subarray(0, part.length), part);
     }
+  }
+
+  /** Bytes of a tensor as they are stored, from byte `from` on, as many as `into` holds. */
+  readStored(tensor: StoredTensor, from: number, into: Uint8Array): void {
+    this.readInto(into, this.header.dataStart + tensor.begin + from);
   }
 
   /** Bytes [from, from + length) of a tensor, as they are stored. */

@@ -51,9 +51,9 @@ export class SlotTensors {
     this.edit(this.#byName.get(name)!, edit, from, to);
   }
 
-  /** Puts bytes of a tensor from byte `at` on, as they are stored. */
-  write(t: LayoutTensor, at: number, bytes: Uint8Array): void {
-    this.#view(this.#layout.dataStart + t.offset + at, bytes.length).set(bytes);
+  /** Bytes of a tensor as they are stored, from byte `at` on. */
+  stored(t: LayoutTensor, at: number, length: number): Uint8Array {
+    return this.#view(this.#layout.dataStart + t.offset + at, length);
   }
 
   #expert(t: LayoutTensor, e: number): Mxfp4Matrix {

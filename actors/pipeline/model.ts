@@ -53,14 +53,19 @@ export function adaptersOf(config: TrainingConfig, model: ModelConfig): LoraConf
  * The store that a run publishes in. With adapters it holds these alone, over the model below in a store of one slot, which is read here:
  * model.path, or the model that the adapters of the folder were trained on.
  */
-export function makeStore(config: TrainingConfig, model: ModelConfig, checkpoint?: string): WeightStore {
+export async function makeStore(
+  config: TrainingConfig,
+  model: ModelConfig,
+  o: { checkpoint?: string | undefined; signal?: AbortSignal } = {},
+): Promise<WeightStore> {
   const lora = adaptersOf(config, model);
   const { dtype } = config.model;
   const moments = config.actor.optim.state_in_slots ? momentsOf(config) : undefined;
   if (lora === undefined) return WeightStore.create(model, { dtype, moments });
   const base = WeightStore.create(model, { slots: 1, dtype });
   try {
-    base.loadFolder(adapterBaseOf(checkpoint ? modelFolder(checkpoint) : config.model.path!) ?? config.model.path!);
+    const below = adapterBaseOf(o.checkpoint ? modelFolder(o.checkpoint) : config.model.path!) ?? config.model.path!;
+    await base.loadFolderAsync(below, o.signal && { signal: o.signal });
     return WeightStore.createAdapter(base, lora, { moments });
   } catch (e) {
     base.close();

@@ -61,7 +61,7 @@ export async function openRuntime(
   session.atEnd(() => store?.close());
   session.atEnd(() => shutdown({ timeoutMs: SHUTDOWN_MS }));
   await init(clusterOptions(config));
-  store = makeStore(config, model, checkpoint);
+  store = await makeStore(config, model, { checkpoint, signal: session.signal });
   await initialiseWeights(config, store, { checkpoint, signal: session.signal });
   const hosts = await Hosts.open(config, store);
   session.atEnd(() => hosts.close());

@@ -21,7 +21,7 @@ export class EngineStates implements HiddenStates {
   readonly #chat: ModelChat;
   readonly #threads: number;
   readonly #maxTokens: number;
-  #loaded: { store: WeightStore; engine: Engine } | undefined;
+  #loaded: Promise<{ store: WeightStore; engine: Engine }> | undefined;
   #closed = false;
 
   /** A model's folder with its tokenizer and chat template. Reads its configuration alone. */
@@ -63,7 +63,10 @@ export class EngineStates implements HiddenStates {
     for (const [i, ids] of all.entries()) packed.set(ids, cuSeqlens[i]!);
     signal?.throwIfAborted();
     // Nobody asks for log-probabilities: the head over the vocabulary is left out.
-    const { hidden } = await this.#engine().forward({ ids: packed, cuSeqlens }, { mask: new Uint8Array(packed.length), hidden: true });
+    const { hidden } = await (await this.#engine()).forward(
+      { ids: packed, cuSeqlens },
+      { mask: new Uint8Array(packed.length), hidden: true },
+    );
     return all.map((_, i) => hidden!.slice(i * this.width, (i + 1) * this.width));
   }
 
@@ -71,22 +74,26 @@ export class EngineStates implements HiddenStates {
     this.#closed = true;
     const loaded = this.#loaded;
     this.#loaded = undefined;
-    await loaded?.engine.dispose();
-    loaded?.store.close();
+    const read = await loaded?.catch(() => undefined);
+    await read?.engine.dispose();
+    read?.store.close();
   }
 
-  #engine(): Engine {
+  async #engine(): Promise<Engine> {
     if (this.#closed) throw new ActorsError('SINKFLEX_REWARD_FAILED', 'the reward model was closed');
-    if (!this.#loaded) {
-      const store = WeightStore.create(readModelConfig(this.folder), { slots: 1 });
-      try {
-        store.loadFolder(this.folder);
-        this.#loaded = { store, engine: new Engine({ store, threads: this.#threads, maxSequences: 1, maxSequenceTokens: 64 }) };
-      } catch (error) {
-        store.close();
-        throw error;
-      }
+    this.#loaded ??= this.#load();
+    return (await this.#loaded).engine;
+  }
+
+  async #load(): Promise<{ store: WeightStore; engine: Engine }> {
+    const store = WeightStore.create(readModelConfig(this.folder), { slots: 1 });
+    try {
+      await store.loadFolderAsync(this.folder);
+      return { store, engine: new Engine({ store, threads: this.#threads, maxSequences: 1, maxSequenceTokens: 64 }) };
+    } catch (error) {
+      this.#loaded = undefined; // the next call tries again
+      store.close();
+      throw error;
     }
-    return this.#loaded.engine;
   }
 }

@@ -147,7 +147,7 @@ export async function fineTune(o: FineTuneOptions): Promise<FineTuneResult> {
   let store: WeightStore;
   if (lora !== undefined) {
     const base = WeightStore.create(config, { slots: 1, dtype });
-    base.loadFolder(o.model, { lineage: 0, version: 0 });
+    await base.loadFolderAsync(o.model);
     store = WeightStore.createAdapter(base, lora, { slots: 2 });
   } else store = WeightStore.create(config, { slots: 2, dtype });
   const optimizer = { moments, seed: o.seed };

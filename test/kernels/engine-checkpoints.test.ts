@@ -1,6 +1,8 @@
 // Configurations and checkpoint files: both dialects, round trips, and files that lie.
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import t from 'tap';
 import { Engine, isSinkflexError, parseModelConfig, readModelConfig, WeightStore } from '../../kernels/index.ts';
@@ -312,4 +314,30 @@ t.test('files that lie are refused, and leave the store as it was', async (t) =>
   t.ok((await engine.forward({ ids: Int32Array.of(1, 2), cuSeqlens: Int32Array.of(0, 2) })).logprobs[1]! < 0);
   t.ok(sinks in header);
   await engine.dispose();
+});
+
+t.test('a checkpoint is read without a second copy of it: the peak is the weights and a few pieces', (t) => {
+  const script = fileURLToPath(new URL('./fixtures/load-process.ts', import.meta.url)).replace(/\.ts$/, '.js');
+  const config = tinyConfig({
+    ...denseModels.qwen2,
+    vocab_size: 24_000,
+    hidden_size: 512,
+    intermediate_size: 512,
+    tie_word_embeddings: true,
+  });
+  for (const stored of ['float32', 'bfloat16'] as const) {
+    const folder = temporaryFolder(t);
+    const store = WeightStore.create(config, { slots: 1, dtype: stored });
+    store.initialise(1);
+    store.saveFolder(folder);
+    store.close();
+    for (const dtype of ['float32', 'bfloat16']) {
+      const { weights, beyond } = JSON.parse(execFileSync(process.execPath, [script, folder, dtype], { encoding: 'utf8' })) as {
+        weights: number;
+        beyond: number;
+      };
+      t.ok(weights > 24e6 && beyond < 16 * 2 ** 20, `${stored} as ${dtype}: ${beyond} bytes beyond ${weights}`);
+    }
+  }
+  t.end();
 });
