@@ -1,6 +1,6 @@
 // Suite `links`: calls and large values between two hosts (agents that share nothing, on this machine) beside Ray across two local nodes, and
 // beside a raw socket of Node between two processes.
-import { type ActorHandle, defineActor, ready, spawn } from '../../runtime/index.ts';
+import { type ActorHandle, defineActor, injectFaults, ready, spawn, spread } from '../../runtime/index.ts';
 import { withHosts } from './links/hosts.ts';
 import { openRaw } from './links/raw.ts';
 import type { Suite, SuiteContext } from './rows.ts';
@@ -14,6 +14,9 @@ const CALLS = { sync: 300, async: 1000 };
 const CALL_BAR = 4;
 const OBJECT_BAR = 1.5;
 const RAW_BAR = 0.6;
+const MANY = { hosts: 8, bytes: 100_000_000, bytesPerSecond: 50_000_000, storeBytes: 2 ** 29, bar: 2.5 };
+/** The links are slow for as long as that; the row takes a minute. */
+const SLOW_MS = 600_000;
 
 class EndActor {
   #value: Uint8Array | undefined;
@@ -111,9 +114,45 @@ async function object(context: SuiteContext, tls: boolean): Promise<void> {
   });
 }
 
+/** A value to many hosts, beside the same to one, where every link carries little. */
+async function many(context: SuiteContext): Promise<void> {
+  await withHosts(MANY.hosts, { tls: false, storeBytes: MANY.storeBytes }, async ({ nodes }) => {
+    const faults = await injectFaults({ faults: [] });
+    const slow = { fault: 'links', at: 0, for: SLOW_MS, direction: 'out', bytesPerSecond: MANY.bytesPerSecond } as const;
+    await faults.now({ ...slow, target: { driver: true } });
+    for (const node of nodes) await faults.now({ ...slow, target: { node } });
+    const value = new Uint8Array(MANY.bytes).fill(1);
+    const seconds = async (to: string[]): Promise<number> => {
+      const start = performance.now();
+      const copies = await spread(value, to);
+      const took = (performance.now() - start) / 1000;
+      await copies.release();
+      return took;
+    };
+    const toOne: number[] = [];
+    const toAll: number[] = [];
+    for (let turn = 0; turn < (context.quick ? 1 : 3); turn++) {
+      toOne.push(await seconds(nodes.slice(0, 1)));
+      toAll.push(await seconds(nodes));
+    }
+    const ratio = median(toAll) / median(toOne);
+    context.report({
+      suite: SUITE,
+      row: 'links.many.100mb',
+      unit: 'times one host',
+      ours: round(ratio),
+      bar: `<= ${MANY.bar}`,
+      pass: ratio <= MANY.bar,
+      details: { hosts: MANY.hosts, one_s: round(median(toOne)), all_s: round(median(toAll)), turns: toAll.length },
+    });
+    await faults.end({ timeoutMs: 0 });
+  });
+}
+
 export const linksSuite: Suite = {
   'links.call.sync': (context) => call(context, 'sync'),
   'links.call.async': (context) => call(context, 'async'),
   'links.object.1gb': (context) => object(context, false),
   'links.object.1gb.tls': (context) => object(context, true),
+  'links.many.100mb': many,
 };

@@ -43,6 +43,11 @@ export class Driver {
     this.peer.connect();
   }
 
+  /** Actors that it has asked for, and was never told that the head has heard of. */
+  get unanswered(): number[] {
+    return [...this.actors.keys()].filter((actor) => !this.#accepted.has(actor));
+  }
+
   get ready(): boolean {
     return this.process.alive && !this.process.stopped && this.worker !== undefined && !this.cutOff;
   }

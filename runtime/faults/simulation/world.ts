@@ -245,6 +245,7 @@ export class World {
   }
 
   #agreesWith(head: Head, driver: Driver): void {
+    for (const actor of driver.unanswered) this.fail(`${driver.id} asked for actor ${actor} and was never answered`);
     for (const [actor, place] of driver.actors) {
       const { aliases, refused } = head.state;
       if (refused.has(actor)) continue;
