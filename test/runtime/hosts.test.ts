@@ -5,8 +5,20 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
-import { init, kill, listActors, listNodes, put, SegmentReplica, SegmentSource, shutdown, spawn, spread } from '../../runtime/index.ts';
-import { Peer, Reader, Writer } from './fixtures/hosts.ts';
+import {
+  init,
+  kill,
+  listActors,
+  listNodes,
+  put,
+  SegmentReplica,
+  SegmentSource,
+  shutdown,
+  spawn,
+  spread,
+  task,
+} from '../../runtime/index.ts';
+import { Peer, Reader, sumThere, Writer } from './fixtures/hosts.ts';
 
 t.setTimeout(600_000);
 delete process.env.NODE_OPTIONS;
@@ -79,6 +91,12 @@ t.test('order holds, and many calls at once', async (t) => {
     answers,
     Array.from({ length: 3000 }, (_, i) => i),
   );
+});
+
+t.test('by way of the gateways: threads of tasks, with large values both ways', async (t) => {
+  const a = spawn(Peer, { strategy: { node: 'a' } });
+  t.same(await task(sumThere)(a, 300_000), { sum: 300_000, back: 300_000 });
+  t.equal((await task(sumThere)(a, 10)).sum, 10);
 });
 
 t.test('workers of two hosts need no other process to speak with each other', async (t) => {
