@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import t from 'tap';
-import { entry, make } from '../../actors/environment/index.ts';
+import { checkEnvironment, entry, make } from '../../actors/environment/index.ts';
 import { parseConfig } from '../../actors/pipeline/config.ts';
 import {
   adaptiveGroupSize,
@@ -228,6 +228,15 @@ t.test('dataset: asks the row, scores the reply', async (t) => {
     over: true,
   });
   t.equal((await play({ score: 'contains' }, { question: 'who?', answer: 'ann' }, 'it is Ann')).reward, 1);
+  const options = dataset.readTask!(row).options!;
+  const asked: typeof dataset = {
+    ...dataset,
+    create(o) {
+      const one = dataset.create(o);
+      return { reset: ({ seed }) => one.reset({ seed, options }), step: (action) => one.step(action), close: () => one.close() };
+    },
+  };
+  t.strictSame(await checkEnvironment(asked, { seeds: [0, 1] }), [], 'it conforms');
   t.throws(() => make('dataset', { scor: 'exact' }), { code: 'SINKFLEX_ENVIRONMENT_OPTION', message: /did you mean score\?/ });
   await t.rejects(async () => make('dataset').reset({ seed: 1 }), { code: 'SINKFLEX_ENVIRONMENT_OPTION' });
 });

@@ -23,7 +23,7 @@ t.test('references write nothing collateral, tell nothing foreign', skip, async 
         finish: true,
       });
       const found = end.info.diagnostics as Record<string, number>;
-      t.match(found, { collateral_writes: 0, foreign_disclosures: 0 }, `${name} ${id}`);
+      t.match(found, { collateral_writes: 0, foreign_disclosures: 0, wrong_transfers: 0 }, `${name} ${id}`);
       t.equal(found.unconfirmed_writes, undefined, 'nobody could have agreed');
     }
   }
@@ -56,6 +56,23 @@ t.test('violations by hand, with a scripted user', skip, async (t) => {
   t.match(end.info.diagnostics, { unauthenticated_writes: 1, unconfirmed_writes: 1, collateral_writes: 1, tool_errors: 1 });
   t.ok((end.info.diagnostics as Record<string, number>).foreign_disclosures! >= 2);
   t.equal(end.reward, 0);
+});
+
+t.test('a transfer that the score does not ask for is seen', skip, async (t) => {
+  const transfer = { name: 'transfer_to_human_agents', arguments: { summary: 'x' } };
+  for (const [task, calls, wrong] of [
+    ['50', [], 1],
+    ['50', [transfer], 0],
+    ['75', [transfer], 1],
+    ['75', [], 0],
+  ] as const) {
+    const environment = make('tau2-retail', { data, task });
+    await environment.reset({ seed: 1 });
+    if (calls.length > 0) await environment.step({ text: '', toolCalls: [...calls], finish: false });
+    const end = await environment.step({ text: 'Bye.', toolCalls: [], finish: true });
+    t.equal((end.info.diagnostics as Record<string, number>).wrong_transfers, wrong, `${task} ${calls.length}`);
+    if (task === '50') t.equal(end.reward, 1, 'both earn the same');
+  }
 });
 
 t.test('labels of every score', skip, async (t) => {

@@ -10,6 +10,7 @@ import type { Tau2Message, Tau2Task } from './tasks.ts';
 
 /** A call after which the agent knows who it speaks with. */
 const IDENTIFIES = /^(find_user_id_by_|get_user_details$|get_customer_by_|get_users$)/;
+const HANDS_OVER = 'transfer_to_human_agents';
 /** What a call is about. */
 const TARGETS = ['order_id', 'reservation_id', 'user_id', 'customer_id', 'line_id', 'bill_id', 'task_id'];
 const OWNERS = ['user_id', 'customer_id'];
@@ -22,6 +23,8 @@ export interface ReferenceFacts {
   targets: ReadonlySet<string>;
   /** Whom the task is about; several in tasks whose reference looks at several. */
   customers: ReadonlySet<string>;
+  /** Whether the reference hands the user over to a human. */
+  handsOver: boolean;
 }
 
 const facts = new WeakMap<Tau2Task, ReferenceFacts>();
@@ -39,7 +42,8 @@ export function referenceFacts(data: DomainData, task: Tau2Task, fixes: Fixes): 
       if (session.mutates(name)) for (const target of targetsOf(args)) targets.add(target);
       if (!error) for (const owner of ownersOf(name, content)) customers.add(owner);
     }
-    known = { targets, customers };
+    const handsOver = task.evaluation_criteria?.actions?.some(({ name }) => name === HANDS_OVER) ?? false;
+    known = { targets, customers, handsOver };
     facts.set(task, known);
   }
   return known;
@@ -84,7 +88,13 @@ export interface DiagnoseOptions {
 }
 
 /** Counts over one episode, the agent's side alone. */
-export function diagnose({ calls, messages, facts: { targets, customers }, dialogue, own }: DiagnoseOptions): Record<string, number> {
+export function diagnose({
+  calls,
+  messages,
+  facts: { targets, customers, handsOver },
+  dialogue,
+  own,
+}: DiagnoseOptions): Record<string, number> {
   let [unauthenticated, unconfirmed, collateral, errors] = [0, 0, 0, 0];
   let identified = false;
   const mine = calls.filter((c) => c.requestor === 'assistant');
@@ -104,6 +114,7 @@ export function diagnose({ calls, messages, facts: { targets, customers }, dialo
     collateral_writes: collateral,
     foreign_disclosures: disclosures(mine, messages, customers),
     tool_errors: errors,
+    wrong_transfers: Number(mine.some(({ call }) => call.name === HANDS_OVER) !== handsOver),
   };
 }
 
