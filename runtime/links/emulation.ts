@@ -1,7 +1,9 @@
 // A bad network on order: what a process sends to other hosts and hears from them is dropped, delayed, doubled, overtaken, changed, held back or
 // cut short as rules say, drawn from a seed. One emulation for the process; without one everything passes at once.
 import { BroadcastChannel } from 'node:worker_threads';
-import { nextState, systemClock, unitOf } from '../control/index.ts';
+// By their files: every worker loads this one, and none the whole control plane.
+import { systemClock } from '../control/clock.ts';
+import { nextState, unitOf } from '../control/random.ts';
 import type { Room } from './handshake.ts';
 
 /** Which pipe: for the control of the head, or to that other host or a worker there. */
