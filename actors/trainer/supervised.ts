@@ -3,7 +3,8 @@
  * fine-tuning on files.
  */
 import type { Engine } from '../../kernels/index.ts';
-import { CounterRandom } from '../environment/index.ts';
+// Not by way of the room's face, which brings every domain: trainers are processes that start often.
+import { CounterRandom } from '../environment/random.ts';
 import { microBatches, type SequenceRange, sliceBatch, tokenSpan } from '../trajectory/index.ts';
 
 /** Ids, and 1 on those that are to be learnt. */

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import type { ProgressEvent } from '../../actors/index.ts';
 import { balanced, essence, killing, learnt, ledger, root, start } from './tiny-run.ts';
+import { few } from './tiny-settings.ts';
 
 const checkpoint = (name: string, step: number, ...file: string[]) =>
   join(root, name, 'checkpoints', `step-${String(step).padStart(10, '0')}`, ...file);
@@ -15,11 +16,11 @@ function flip(path: string): void {
 }
 
 t.test('damaged checkpoints are told, set aside, and change nothing that is learnt', async (t) => {
-  await start('whole', { mode: 'sync' });
+  await start('whole', { mode: 'sync', ...few });
   const whole = learnt(await essence('whole'));
 
   t.test('of a run that is resumed', async (t) => {
-    await start('resumed', { mode: 'sync', 'trainer.total_training_steps': 4 });
+    await start('resumed', { mode: 'sync', ...few, 'trainer.total_training_steps': 4 });
     flip(checkpoint('resumed', 4, 'model', 'model.safetensors'));
     const notes: string[] = [];
     const on = (e: ProgressEvent) => e.kind === 'note' && notes.push(`${e.level}: ${e.text}`);
@@ -28,7 +29,7 @@ t.test('damaged checkpoints are told, set aside, and change nothing that is lear
       code: 'SINKFLEX_CHECKPOINT_DAMAGED',
       message: /model\.safetensors is not what was written.*--resume .*step-0000000002/,
     });
-    const again = { mode: 'sync', output: null, resume: join(root, 'resumed') };
+    const again = { mode: 'sync', ...few, output: null, resume: join(root, 'resumed') };
     t.match(await start('resumed', again, { on }), { steps: 5 });
     t.match(notes, [/^warning: the checkpoint .*step-0000000004 is damaged: model\/model\.safetensors .*an older one is used/]);
     t.ok(existsSync(checkpoint('resumed', 4).replace('step-', 'damaged-step-')));
@@ -47,7 +48,7 @@ t.test('damaged checkpoints are told, set aside, and change nothing that is lear
         rmSync(checkpoint('killed', 2, 'optimizer.safetensors'));
       k.on(e);
     };
-    t.match(await start('killed', { mode: 'sync' }, { on }), { steps: 5, restarts: 1 });
+    t.match(await start('killed', { mode: 'sync', ...few }, { on }), { steps: 5, restarts: 1 });
     t.match(
       k.notes.join('\n'),
       /step-0000000002 is damaged: optimizer\.safetensors is missing; an older one is used\n.*goes back to step 0/,
@@ -58,7 +59,7 @@ t.test('damaged checkpoints are told, set aside, and change nothing that is lear
   });
 
   t.test('and a run that is told to go on from an earlier one keeps the later ones under other names', async (t) => {
-    await start('whole', { mode: 'sync', output: null, resume: checkpoint('whole', 2) });
+    await start('whole', { mode: 'sync', ...few, output: null, resume: checkpoint('whole', 2) });
     t.strictSame(learnt(await essence('whole')), whole);
     const names = readdirSync(join(root, 'whole', 'checkpoints')).sort();
     t.strictSame(

@@ -4,8 +4,9 @@ import t from 'tap';
 import { parseConfig, planPlacement, readMetrics } from '../../actors/index.ts';
 import { place } from '../../actors/pipeline/placement.ts';
 import { balanced, essence, killing, learnt, ledger, root, start } from './tiny-run.ts';
+import { few } from './tiny-settings.ts';
 
-const two = { mode: 'sync', 'actor.num_actors': 2 };
+const two = { mode: 'sync', 'actor.num_actors': 2, ...few };
 const losses = (name: string) =>
   readMetrics(join(root, name, 'metrics.jsonl'))
     .map((m) => m['sft/loss'])
@@ -23,7 +24,7 @@ t.test('two trainers end with the same bits, killed or resumed', async (t) => {
   await start('killed', { ...two, output: null, resume: join(root, 'killed', 'checkpoints', 'step-0000000002') });
   t.strictSame(learnt(await essence('killed')), whole);
 
-  await start('one', { mode: 'sync' });
+  await start('one', { mode: 'sync', ...few });
   const alone = losses('one');
   t.ok(losses('two').length === alone.length && alone.length > 5);
   for (const [i, loss] of losses('two').entries())

@@ -7,7 +7,7 @@ import t from 'tap';
 import { type DebugResult, debugRun, parseConfig, readMetrics, train, withoutTimings } from '../../actors/index.ts';
 import { composeLaunch } from '../../scripts/launch.ts';
 import { root, start, storedTokens } from './tiny-run.ts';
-import { tiny } from './tiny-settings.ts';
+import { few, tiny } from './tiny-settings.ts';
 
 function half(name: string, values: Record<string, unknown>): Promise<DebugResult> {
   const layers = [
@@ -33,7 +33,7 @@ const updates = (name: string) =>
 
 t.test('training on the stored rollouts of a run, synchronous or asynchronous, ends with its weights', async (t) => {
   for (const mode of ['sync', 'async']) {
-    await start(mode, { mode });
+    await start(mode, { mode, ...few });
     const result = await half(`${mode}-again`, { mode, 'debug.train_only': join(root, mode) });
     t.match(result, { mode: 'train_only', steps: 5, trajectories: 40 });
     t.equal(weights(`${mode}-again`, 5), weights(mode, 5), mode);
@@ -50,7 +50,7 @@ t.test('training on the stored rollouts of a run, synchronous or asynchronous, e
 });
 
 t.test('rollouts that are stored alone are those of a run, and can be trained later', async (t) => {
-  const values = { mode: 'sync', 'sft.total_steps': 0, 'trainer.total_training_steps': 1 };
+  const values = { mode: 'sync', ...few, 'sft.total_steps': 0, 'trainer.total_training_steps': 1 };
   await start('whole', values);
   t.match(await half('sampled', { ...values, 'debug.rollout_only': true }), { mode: 'rollout_only', steps: 1, trajectories: 8 });
   const tokens = async (name: string) => (await storedTokens(name)).map(({ advantage, ...rest }) => rest);
@@ -61,7 +61,7 @@ t.test('rollouts that are stored alone are those of a run, and can be trained la
 });
 
 t.test('what cannot be replayed is refused with what to do', async (t) => {
-  await start('thin', { mode: 'sync', 'trainer.total_training_steps': 1, 'trainer.max_trajectories_per_step': 3 });
+  await start('thin', { mode: 'sync', ...few, 'trainer.total_training_steps': 1, 'trainer.max_trajectories_per_step': 3 });
   await t.rejects(half('a', { 'debug.train_only': join(root, 'thin') }), {
     code: 'SINKFLEX_REPLAY',
     message: /has 3 of the 8 trajectories that were trained.*max_trajectories_per_step=null/,

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { RunFolder } from '../../actors/index.ts';
 import { essence, ledger, root, start, storedTokens } from './tiny-run.ts';
+import { few } from './tiny-settings.ts';
 
 t.test('a curriculum over rows of a file resumes to the same bits', async (t) => {
   const rows = Array.from({ length: 12 }, (_, i) => ({ seed: 100 + i, level: (i % 3) + 1, options: { level: (i % 3) + 1 } }));
@@ -13,6 +14,7 @@ t.test('a curriculum over rows of a file resumes to the same bits', async (t) =>
   writeFileSync(held, '{"seed":3000000001}\n{"seed":3000000002}\n{"seed":3000000003,"options":{"level":2}}\n');
   const settings = {
     mode: 'sync',
+    ...few,
     'data.train_files': train,
     'data.val_files': held,
     // Nothing is solved by so small a policy: a level opens at once, and rows differ in what they have been given.
@@ -39,6 +41,7 @@ t.test('a curriculum over rows of a file resumes to the same bits', async (t) =>
 t.test('a batch of which dynamic sampling leaves nothing is a step that changes nothing, also with a KL to the reference', async (t) => {
   const result = await start('nothing', {
     mode: 'sync',
+    ...few,
     'sft.total_steps': 0,
     'algorithm.filter_groups': { enable: true, max_num_gen_batches: 2 },
     'trainer.total_training_steps': 2,
@@ -52,6 +55,7 @@ t.test(
   async (t) => {
     const settings = {
       mode: 'sync',
+      ...few,
       'rollout.max_model_len': 40,
       'rollout.context_compaction': { enable: true, keep_turns: 1 },
       'trainer.total_training_steps': 2,

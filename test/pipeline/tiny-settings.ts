@@ -21,3 +21,6 @@ export const tiny = {
   sft: { total_steps: 10, train_batch_size: 4, demonstrations: 40 },
   trainer: { total_training_steps: 5, test_freq: 2, save_freq: 2, max_ckpt_to_keep: 9, max_trajectories_per_step: null },
 };
+
+/** For what does not depend on several actors of a kind: each is a process that takes half a second of a core to begin. */
+export const few = { 'env.num_actors': 1, 'rollout.num_actors': 1 };

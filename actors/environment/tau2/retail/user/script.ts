@@ -1,8 +1,8 @@
 /** The file of scripted users: what each wants, in words of our own. Frozen: its digest names the version in every result. */
 import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { parse } from 'yaml';
 import { z } from 'zod';
 import { ActorsError } from '../../../../errors.ts';
 import { sha256 } from '../../table.ts';
@@ -55,6 +55,8 @@ export function scriptFile(path: string = ownFile()): ScriptFile {
   if (file) return file;
   try {
     const text = readFileSync(path, 'utf8');
+    // Few processes play scripted users: no other waits for this library.
+    const { parse } = createRequire(import.meta.url)('yaml') as typeof import('yaml');
     const { version, scripts, unscripted } = File.parse(parse(text));
     file = {
       version: `${version} (${sha256(text).slice(0, 8)})`,
