@@ -137,6 +137,11 @@ t.test('adapters over them learn the bits that they learn over bfloat16', async 
     const ids = Int32Array.from([...prompt.tokens, ...drawn.tokens]);
     const { logprobs } = await engine.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) });
     t.equal(bytesOf(drawn.logprobs), bytesOf(logprobs.slice(5)), 'generation and training agree bit for bit');
+    const opened = WeightStore.open(structuredClone(store.address));
+    const other = new Engine({ store: opened });
+    t.equal(bytesOf((await other.forward({ ids, cuSeqlens: Int32Array.of(0, ids.length) })).logprobs), bytesOf(logprobs), 'opened again');
+    await other.dispose();
+    opened.close();
     const merged = temporaryFolder(t);
     store.saveMerged(merged);
     seen.push(readFileSync(join(merged, 'model.safetensors')).toString('base64'));
