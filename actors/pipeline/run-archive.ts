@@ -3,10 +3,11 @@
  * go last and its manifest last of them, so that a copy that was cut short is one of an earlier moment. What a run has thrown away (old
  * checkpoints) stays in the archive.
  */
-import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { basename, join, relative, sep } from 'node:path';
+import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { archivePlace, download, keyIn, S3, upload } from '../archive/index.ts';
 import { ActorsError } from '../errors.ts';
+import { filesBelow } from '../files-below.ts';
 import { SqliteTrajectoryStore } from '../trajectory/index.ts';
 import { checkOutput, type RunFolder } from './run-folder.ts';
 
@@ -59,15 +60,9 @@ async function saveTrajectories(folder: RunFolder, put: (name: string, path: str
 /** Names within the folder in the order in which they go. What is half-written, and the database, are left out. */
 function filesOf(folder: string): string[] {
   const order = (name: string): number => (!name.startsWith('checkpoints/') ? 0 : name.endsWith('/manifest.json') ? 2 : 1);
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) =>
-      relative(folder, join(entry.parentPath ?? entry.path, entry.name))
-        .split(sep)
-        .join('/'),
-    )
+  return filesBelow(folder)
     .filter((name) => !/(^|\/)\.|\.tmp-\d+$|\.tmp\/|\.part$|\.db(-wal|-shm)?$/.test(name))
-    .sort((a, b) => order(a) - order(b) || (a < b ? -1 : 1));
+    .sort((a, b) => order(a) - order(b)); // stable
 }
 
 /** Names of the runs that are archived at `url` (s3://bucket/prefix). */

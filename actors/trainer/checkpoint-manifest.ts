@@ -4,10 +4,11 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join, relative, sep } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { isSinkflexError } from '../../kernels/index.ts';
 import { ActorsError } from '../errors.ts';
+import { filesBelow } from '../files-below.ts';
 
 const MANIFEST = 'manifest.json';
 
@@ -97,17 +98,7 @@ function readManifest(checkpoint: string): Manifest {
 }
 
 /** What the manifest lists: every file but itself, sorted. */
-function filesOf(folder: string): string[] {
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) =>
-      relative(folder, join(entry.parentPath ?? entry.path, entry.name))
-        .split(sep)
-        .join('/'),
-    )
-    .filter((path) => path !== MANIFEST)
-    .sort();
-}
+const filesOf = (folder: string): string[] => filesBelow(folder).filter((path) => path !== MANIFEST);
 
 async function sha256(path: string): Promise<string> {
   const hash = createHash('sha256');
