@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'no
 import { join } from 'node:path';
 import t from 'tap';
 import type { ProgressEvent } from '../../actors/index.ts';
+import { PATIENCE_MS } from '../until.ts';
 import { balanced, essence, killing, learnt, ledger, root, start } from './tiny-run.ts';
 import { few } from './tiny-settings.ts';
 
@@ -13,6 +14,12 @@ function flip(path: string): void {
   const bytes = readFileSync(path);
   bytes[bytes.length >> 1]! ^= 1;
   writeFileSync(path, bytes);
+}
+
+/** The trainer's process writes it while training goes on. Blocks, so that the run does not go on meanwhile. */
+function untilWritten(folder: string): void {
+  const cell = new Int32Array(new SharedArrayBuffer(4));
+  for (const end = Date.now() + PATIENCE_MS; !existsSync(folder) && Date.now() < end; ) Atomics.wait(cell, 0, 0, 5);
 }
 
 t.test('damaged checkpoints are told, set aside, and change nothing that is learnt', async (t) => {
@@ -39,13 +46,11 @@ t.test('damaged checkpoints are told, set aside, and change nothing that is lear
   t.test('of a run whose trainer dies', async (t) => {
     const k = killing('killed', { 3: ['trainer'] });
     const on = (e: ProgressEvent) => {
-      if (
-        e.kind === 'advance' &&
-        e.phase === 'grpo' &&
-        e.done === 3 &&
-        !existsSync(checkpoint('killed', 2).replace('step-', 'damaged-step-'))
-      )
+      const damaged = existsSync(checkpoint('killed', 2).replace('step-', 'damaged-step-'));
+      if (e.kind === 'advance' && e.phase === 'grpo' && e.done === 3 && !damaged) {
+        untilWritten(checkpoint('killed', 2));
         rmSync(checkpoint('killed', 2, 'optimizer.safetensors'));
+      }
       k.on(e);
     };
     t.match(await start('killed', { mode: 'sync', ...few }, { on }), { steps: 5, restarts: 1 });
