@@ -1,6 +1,7 @@
 // The attention operators of a backend library, over its C interface alone. `driver LIBRARY check CASES [MOST]`: the golden
 // cases in bf16, three times each, which must give the same bits (TAP). `driver LIBRARY bench MOST_TOKENS`: a JSON line a
-// shape with the median time and the memory beside the tensors.
+// shape with the median time and the memory beside the tensors. `driver LIBRARY step MOST_TOKENS VOCABULARY`: the same of one
+// layer's sink attention and the fused head, forward and backward, with the peak of memory beside what is given to them.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@ using Halves = std::vector<uint16_t>;
 
 const sfx_backend* b;
 sfx_stream* s;
+int64_t live_bytes = 0;  // in arrays on the device
 
 void must(int32_t status) {
   if (status == SFX_OK) return;
@@ -55,11 +57,15 @@ struct Device {
   T* at;
   explicit Device(int64_t n) : count(n), at(static_cast<T*>(b->allocate(std::max<int64_t>(n, 1) * (int64_t)sizeof(T)))) {
     if (!at) must(SFX_OUT_OF_MEMORY);
+    live_bytes += count * (int64_t)sizeof(T);
   }
   explicit Device(const std::vector<T>& x) : Device((int64_t)x.size()) {
     must(b->copy(s, at, x.data(), count * (int64_t)sizeof(T)));
   }
-  ~Device() { b->release(at); }
+  ~Device() {
+    b->release(at);
+    live_bytes -= count * (int64_t)sizeof(T);
+  }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   std::vector<T> values() const {
@@ -168,17 +174,20 @@ double median(const Work& work) {
   return times[times.size() / 2];
 }
 
+Halves random(int64_t count) {
+  static uint64_t state = 1;
+  Halves h((size_t)count);
+  for (auto& x : h) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    x = (uint16_t)(0x3c00 | (state >> 33 & 0x81ff));  // 0.008 to 2, both signs
+  }
+  return h;
+}
+
+// Of gpt-oss-20b.
+constexpr int64_t H = 64, K = 8, D = 64, kHidden = 2880;
+
 int bench(int64_t most) {
-  constexpr int64_t H = 64, K = 8, D = 64;
-  uint64_t state = 1;
-  const auto random = [&](int64_t count) {
-    Halves h((size_t)count);
-    for (auto& x : h) {
-      state = state * 6364136223846793005ull + 1442695040888963407ull;
-      x = (uint16_t)(0x3c00 | (state >> 33 & 0x81ff));  // 0.008 to 2, both signs
-    }
-    return h;
-  };
   for (int64_t n = std::min<int64_t>(1024, most); n <= most; n *= 2)
     for (const int64_t window : {(int64_t)-1, (int64_t)127}) {
       const Device<uint16_t> Q(random(n * H * D)), X(random(n * K * D)), V(random(n * K * D)), dO(random(n * H * D));
@@ -194,11 +203,45 @@ int bench(int64_t most) {
         forward();
         must(b->attention_backward(s, &tdo, &tq, &tk, &tv, S.at, &to, L.at, cu, 1, &mask, &tdq, &tdk, &tdv, dS.at));
       });
-      std::printf("{\"of\":\"sinkflex\",\"n\":%lld,\"window\":%lld,\"forward_ms\":%.4f,\"both_ms\":%.4f,\"scratch_mib\":%.1f}\n",
+      std::printf("{\"of\":\"sinkflex\",\"n\":%lld,\"window\":%lld,\"forward_ms\":%.4f,\"both_ms\":%.4f,\"both_mib\":%.1f}\n",
                   (long long)n, (long long)window, f * 1e3, both * 1e3,
-                  (double)(b->workspace_peak(s) + n * H * 4) / (1 << 20));
+                  (double)(b->workspace_peak(s) + (n * H * D + n * K * D) * 4 + n * H * 4) / (1 << 20));
       std::fflush(stdout);
     }
+  return 0;
+}
+
+int step(int64_t most, int64_t vocabulary) {
+  for (int64_t n = std::min<int64_t>(1024, most); n <= most; n *= 2) {
+    b->stream_destroy(s);
+    s = b->stream_create(1);
+    const Device<uint16_t> Q(random(n * H * D)), X(random(n * K * D)), V(random(n * K * D)), dO(random(n * H * D)),
+        W(random(vocabulary * kHidden));
+    const Device<float> S(Floats((size_t)H)), hidden(widen(random(n * kHidden))), wanted(Floats((size_t)n, 1.0f)), none(Floats((size_t)n));
+    const int64_t given = live_bytes;
+    const int32_t cu[] = {0, (int32_t)n};
+    std::vector<int32_t> target((size_t)n);
+    for (int64_t i = 0; i < n; i++) target[(size_t)i] = (int32_t)(i * 7919 % vocabulary);
+    const sfx_attention_mask mask = {-1, 0, 0.125f, nullptr};
+    const sfx_tensor tq = heads(Q, n, H, D), tk = heads(X, n, K, D), tv = heads(V, n, K, D), tdo = heads(dO, n, H, D);
+    const sfx_tensor th = {hidden.at, SFX_F32, 2, {n, kHidden, 1, 1}, {kHidden, 1, 1, 1}};
+    const sfx_tensor tw = {W.at, SFX_BF16, 2, {vocabulary, kHidden, 1, 1}, {kHidden, 1, 1, 1}};
+    int64_t peak = 0;
+    const double both = median([&] {
+      const Device<uint16_t> O(n * H * D), dQ(n * H * D), dK(n * K * D), dV(n * K * D);
+      const Device<float> L(n * H), dS(Floats((size_t)H)), logprob(n), entropy(n), lse(n), dHidden(n * kHidden);
+      sfx_tensor to = heads(O, n, H, D), tdq = heads(dQ, n, H, D), tdk = heads(dK, n, K, D), tdv = heads(dV, n, K, D);
+      sfx_tensor tdh = {dHidden.at, SFX_F32, 2, {n, kHidden, 1, 1}, {kHidden, 1, 1, 1}};
+      must(b->attention_forward(s, &tq, &tk, &tv, S.at, cu, 1, &mask, &to, L.at));
+      must(b->linear_logprob_forward(s, &th, &tw, target.data(), 1, logprob.at, entropy.at, lse.at));
+      must(b->linear_logprob_backward(s, &th, &tw, target.data(), 1, lse.at, entropy.at, wanted.at, none.at, &tdh, nullptr));
+      must(b->attention_backward(s, &tdo, &tq, &tk, &tv, S.at, &to, L.at, cu, 1, &mask, &tdq, &tdk, &tdv, dS.at));
+      peak = std::max(peak, live_bytes - given);
+    });
+    std::printf("{\"of\":\"sinkflex\",\"step\":%lld,\"both_ms\":%.4f,\"both_mib\":%.1f}\n", (long long)n, both * 1e3,
+                (double)(peak + b->workspace_peak(s)) / (1 << 20));
+    std::fflush(stdout);
+  }
   return 0;
 }
 
@@ -216,8 +259,10 @@ int main(int argc, char** argv) {
     return 1;
   }
   s = b->stream_create(1);
-  const int code = std::string(argv[2]) == "check" ? check(argv[3], argc > 4 ? std::atoi(argv[4]) : 1 << 20)
-                                                  : bench(std::atoll(argv[3]));
+  const std::string what = argv[2];
+  const int code = what == "check" ? check(argv[3], argc > 4 ? std::atoi(argv[4]) : 1 << 20)
+                   : what == "step" && argc > 4 ? step(std::atoll(argv[3]), std::atoll(argv[4]))
+                                                : bench(std::atoll(argv[3]));
   b->stream_destroy(s);
   return code;
 }

@@ -44,6 +44,6 @@ mkdirSync(folder, { recursive: true });
 const { cases } = JSON.parse(readFileSync(path.join(fixtures, 'index.json'), 'utf8'));
 writeFileSync(path.join(folder, 'cases.bin'), Buffer.concat(cases.flatMap(pack)));
 copyFileSync(library, path.join(folder, 'libsinkflex-cuda.so'));
-for (const name of ['driver.cpp', 'run.sh', 'torch_table.py']) copyFileSync(path.join(here, name), path.join(folder, name));
+for (const name of ['driver.cpp', 'run.sh', 'summary.py', 'torch_table.py']) copyFileSync(path.join(here, name), path.join(folder, name));
 copyFileSync(path.join(root, 'kernels/backend.h'), path.join(folder, 'backend.h'));
 console.log(`${folder}: ${cases.length} cases; copy it to the machine with the GPU and start ./run.sh there`);
