@@ -230,7 +230,7 @@ typedef struct sfx_backend {
                                      sfx_tensor* dlogits);
 
   // Mixture of experts with the clamped SwiGLU of gpt-oss. gate_up[E,h,2I] (interleaved gate, up), down[E,I,h], both
-  // float32, bf16 or, stored [E,out,in], MXFP4 (on the CPU, and without a gradient); biases [E,2I] and [E,h]. y[n,h] +=
+  // float32, bf16 or, stored [E,out,in], MXFP4 (without a gradient); biases [E,2I] and [E,h]. y[n,h] +=
   // sum over the chosen experts, ascending expert id, weight * expert(x). `saved` (query moe_saved_bytes) keeps what
   // the backward needs, or NULL. y may be NULL: then only `saved` is filled.
   int64_t (*moe_saved_bytes)(int64_t n, int64_t h, int64_t I, int64_t E, int32_t top_k);

@@ -170,6 +170,10 @@ function contradictions(c: TrainingConfig): string[] {
     wrong.push(`${key} = ${show(value)}: no such ${what}; ${hint}${near && !module ? '' : `; ${why}`}`);
   };
   registered('env.name', env.name, 'environment', environmentNames(), 'register');
+  if (actor.optim.state_in_slots && actor.device.some((name) => name !== 'cpu'))
+    wrong.push(
+      `actor.optim.state_in_slots: a trainer on a GPU (actor.device = ${actor.device}) keeps its moments there: set one of the two back`,
+    );
   if (actor.optim.state_in_slots && actor.num_actors > 1)
     wrong.push(`actor.optim.state_in_slots: ${actor.num_actors} trainers divide the moments (actor.num_actors): set one of the two back`);
   if (model.dtype === 'mxfp4' && model.lora_rank === 0)

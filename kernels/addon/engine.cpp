@@ -8,20 +8,6 @@
 
 namespace sinkflex {
 
-namespace {
-
-// A device computes with float32 and bf16 only.
-void require_readable(const sfx_backend* backend, const Parameters& parameters) {
-  if (!backend->device_memory) return;
-  for (const TensorSpec& t : parameters.tensors())
-    if (t.dtype == SFX_MXFP4)
-      throw Error("SINKFLEX_CONFIG_UNSUPPORTED", std::string(backend->name) +
-                                                     " does not read experts in MXFP4: use backend cpu, or a store of "
-                                                     "dtype bfloat16");
-}
-
-}  // namespace
-
 Napi::Error error_of(Napi::Env env, std::exception_ptr error) {
   try {
     guard(env, [&] { std::rethrow_exception(error); });
@@ -70,7 +56,6 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
     if (info[4].IsUndefined()) {
       parameters_ = std::make_shared<const Parameters>(config_, read_tensors(layout.Get("tensors")), start_of(layout),
                                                        bytes_in(layout));
-      require_readable(backend_, *parameters_);
     } else {
       const Napi::Object base = object_of(info[4], "base"), under = object_of(base.Get("layout"), "base.layout");
       const auto segment = UnwrapSegment(base.Get("segment"));
@@ -78,7 +63,6 @@ EngineWrap::EngineWrap(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Engine
                                                       bytes_in(under));
       if (static_cast<uint64_t>(whole->data_start() + whole->data_bytes()) > segment->slot_bytes())
         throw Error("SINKFLEX_STORE_MISMATCH", "the slots of the base are smaller than the model's image");
-      require_readable(backend_, *whole);
       Version version;
       base_.emplace(segment);
       const uint8_t* slot = base_->pin(&version);

@@ -79,6 +79,9 @@ int32_t check_experts(const sfx_tensor* x, const sfx_tensor* gate_up, const sfx_
   SFX_REQUIRE(gate_up->shape[1] == x->shape[1] && gate_up->shape[2] == 2 * down->shape[1] &&
                   down->shape[2] == x->shape[1] && down->shape[0] == gate_up->shape[0],
               "moe: gate_up [E,h,2I] and down [E,I,h] disagree with x");
+  for (const sfx_tensor* w : {gate_up, down})
+    SFX_REQUIRE(w->dtype != SFX_MXFP4 || (w->stride[1] == 1 && w->stride[2] % 32 == 0),
+                "moe: experts in MXFP4 need rows of blocks along their input's width");
   return SFX_OK;
 }
 

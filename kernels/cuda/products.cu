@@ -58,10 +58,23 @@ template <class T>
 SFX_DEVICE const T* left_of(const Arguments& a, const Share& s) {
   return static_cast<const T*>(a.p.a.data) + s.row0 * a.p.a.row + s.inner0 * a.p.a.column;
 }
-template <class T>
-SFX_DEVICE const T* right_of(const Arguments& a, const Share& s) {
+SFX_DEVICE int64_t right_of(const Arguments& a, const Share& s) {
   const int64_t step = a.grouping == Grouping::kRows ? s.group * a.groups.b_step : 0;
-  return static_cast<const T*>(a.p.b.data) + step + s.inner0 * a.p.b.row + s.column0 * a.p.b.column;
+  return step + s.inner0 * a.p.b.row + s.column0 * a.p.b.column;
+}
+
+// Two codes of E2M1 a byte, the low half first, times the power of two of their block (E8M0): exact in float32.
+struct Mxfp4 {};
+template <class T>
+SFX_DEVICE float element(T, const Matrix& m, int64_t i) {
+  return widen(static_cast<const T*>(m.data)[i]);
+}
+SFX_DEVICE float element(Mxfp4, const Matrix& m, int64_t i) {
+  const uint32_t code = static_cast<const uint8_t*>(m.data)[i / 2] >> (i % 2 * 4) & 15u, scale = m.scales[i / 32];
+  const uint32_t exponent = code >> 1 & 3u, half = code & 1u;
+  const uint32_t size = exponent ? (exponent + 126u) << 23 | half << 22 : half ? 0x3f000000u : 0u;
+  const uint32_t power = scale == 0u ? 0x00400000u : scale == 255u ? 0x7fc00000u : scale << 23;
+  return __uint_as_float((code & 8u) << 28 | size) * __uint_as_float(power);
 }
 
 // ---- float32
@@ -76,7 +89,7 @@ __global__ void __launch_bounds__(kThreads) product_kernel(const Arguments a) {
   Share s;
   if (!share_of<kRows>(a, &s)) return;
   const float* const left = left_of<float>(a, s);
-  const B* const right = right_of<B>(a, s);
+  const int64_t right = right_of(a, s);
   const int64_t rows = s.row_end - s.row0, columns = a.p.n - s.column0;
   const bool a_along_k = a.p.a.column == 1, b_along_k = a.p.b.row == 1;
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -97,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) product_kernel(const Arguments a) {
     for (int i = threadIdx.x; i < kColumns * kDepth; i += kThreads) {
       const int c = b_along_k ? i / kDepth : i % kColumns, d = b_along_k ? i % kDepth : i / kColumns;
       shared_b[d * (kColumns + 1) + c] =
-          c < columns && d < depth ? widen(right[(k0 + d) * a.p.b.row + c * a.p.b.column]) : 0.0f;
+          c < columns && d < depth ? element(B{}, a.p.b, right + (k0 + d) * a.p.b.row + c * a.p.b.column) : 0.0f;
     }
     __syncthreads();
     const auto step = [&](int d) {
@@ -135,7 +148,7 @@ __global__ void __launch_bounds__(kMmaThreads) product_mma_kernel(const Argument
   Bf16* const shared_b = shared_a + kMmaRows * kStride;             // [kColumns][kStride], transposed
   Share s;
   if (!share_of<kMmaRows>(a, &s)) return;
-  const Bf16 *const left = left_of<Bf16>(a, s), *const right = right_of<Bf16>(a, s);
+  const Bf16 *const left = left_of<Bf16>(a, s), *const right = static_cast<const Bf16*>(a.p.b.data) + right_of(a, s);
   const int64_t rows = s.row_end - s.row0, columns = a.p.n - s.column0;
   const bool a_along_k = a.p.a.column == 1, b_along_k = a.p.b.row == 1;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize, g = lane / 4, t = lane % 4;
@@ -187,18 +200,28 @@ int32_t start(sfx_stream* stream, const Arguments& a) {
     return grid(pieces(p.m, rows) + (a.grouping == Grouping::kRows ? groups : 0), pieces(p.n, kColumns),
                 a.grouping == Grouping::kInner ? groups : 1);
   };
-  const bool half_a = p.a.dtype == SFX_BF16, half_b = p.b.dtype == SFX_BF16;
-  if ((!half_a && p.a.dtype != SFX_F32) || (!half_b && p.b.dtype != SFX_F32) || (half_a && !half_b))
-    return fail(SFX_UNSUPPORTED, "products take float32 by float32 or bf16, or bf16 by bf16");
-  if (half_a)
+  if (p.a.dtype == SFX_BF16 && p.b.dtype == SFX_BF16)
     return SFX_LAUNCH(stream, product_mma_kernel, blocks(kMmaRows), kMmaThreads,
                       (kMmaRows + kColumns) * (kMmaDepth + 8) * sizeof(Bf16), a);
+  if (p.a.dtype != SFX_F32)
+    return fail(SFX_UNSUPPORTED, "products take float32 by float32, bf16 or MXFP4, or bf16 by bf16");
   const auto bytes = [](int rows) { return kDepth * (rows + kColumns + 2) * sizeof(float); };
-  if ((a.grouping == Grouping::kRows ? p.m / groups : p.m) <= 16)
-    return half_b ? SFX_LAUNCH(stream, (product_kernel<1, Bf16>), blocks(16), kThreads, bytes(16), a)
-                  : SFX_LAUNCH(stream, (product_kernel<1, float>), blocks(16), kThreads, bytes(16), a);
-  return half_b ? SFX_LAUNCH(stream, (product_kernel<4, Bf16>), blocks(64), kThreads, bytes(64), a)
-                : SFX_LAUNCH(stream, (product_kernel<4, float>), blocks(64), kThreads, bytes(64), a);
+  const bool few = (a.grouping == Grouping::kRows ? p.m / groups : p.m) <= 16;
+  const auto by = [&](auto b) {
+    using B = decltype(b);
+    return few ? SFX_LAUNCH(stream, (product_kernel<1, B>), blocks(16), kThreads, bytes(16), a)
+               : SFX_LAUNCH(stream, (product_kernel<4, B>), blocks(64), kThreads, bytes(64), a);
+  };
+  switch (p.b.dtype) {
+    case SFX_F32:
+      return by(0.0f);
+    case SFX_BF16:
+      return by(Bf16{});
+    case SFX_MXFP4:
+      return by(Mxfp4{});
+    default:
+      return fail(SFX_UNSUPPORTED, "products take right operands of float32, bf16 or MXFP4");
+  }
 }
 
 }  // namespace

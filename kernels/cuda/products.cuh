@@ -9,16 +9,20 @@
 
 namespace sfx::cuda {
 
-// Element (i, j) stands at i * row + j * column. float32 or bf16.
+// Element (i, j) stands at i * row + j * column. float32, bf16, or as right operand MXFP4.
 struct Matrix {
   const void* data;
   int64_t row, column;
   int32_t dtype;
+  const uint8_t* scales;  // MXFP4: of the blocks of 32 elements, from element 0 of `data` on
 };
-inline Matrix matrix(const float* data, int64_t row, int64_t column) { return {data, row, column, SFX_F32}; }
+inline Matrix matrix(const float* data, int64_t row, int64_t column) { return {data, row, column, SFX_F32, nullptr}; }
 // Rows of a tensor, transposed or not; `offset` elements from its start.
 inline Matrix matrix_of(const sfx_tensor* t, int first = 0, bool transposed = false) {
-  return {t->data, t->stride[first + (transposed ? 1 : 0)], t->stride[first + (transposed ? 0 : 1)], t->dtype};
+  int64_t count = 1;
+  for (int32_t d = 0; d < t->rank; d++) count *= t->shape[d];
+  const uint8_t* const scales = t->dtype == SFX_MXFP4 ? static_cast<const uint8_t*>(t->data) + count / 2 : nullptr;
+  return {t->data, t->stride[first + (transposed ? 1 : 0)], t->stride[first + (transposed ? 0 : 1)], t->dtype, scales};
 }
 
 // C[m,n] = A[m,k] B[k,n] + bias, C in float32.

@@ -3,7 +3,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { Engine, readModelConfig, WeightStore } from '../../kernels/index.ts';
+import { Engine, readModelConfig, shardRange, WeightStore } from '../../kernels/index.ts';
 import { emulatedBackend } from './emulation.ts';
 import { createStore, fixtures, generateOnce, integers, maxDifference, readTensors, temporaryFolder } from './engine-support.ts';
 
@@ -173,4 +173,43 @@ t.test('adapters over a frozen base; moments that are saved and read', async (t)
     const gradient = worst(results[0]!.gradients, results[1]!.gradients);
     t.ok(gradient.error <= 1e-3, `gradients: ${gradient.tensor} ${gradient.error}`);
   }
+});
+
+t.test('data-parallel trainers of one step: each its part of the batch, then its shard of the tensors', async (t) => {
+  const ids = Int32Array.from({ length: 36 }, (_, i) => (i * 31 + 7) % 67);
+  const dLogprobs = Float32Array.from(ids, (_, i) => Math.sin(i + 1));
+  const parts = [
+    { from: 0, to: 14, cuSeqlens: Int32Array.of(0, 13, 14) },
+    { from: 14, to: 36, cuSeqlens: Int32Array.of(0, 22) },
+  ];
+  const step = { lr: 0.05, eps: 0.1, maxGradNorm: 0.5, lineage: 0, version: 1 };
+  const make = () => createStore({}, 21);
+  const pairs = parts.map((_, rank) => pairOf(t, make, { optimizer: { shard: { rank, members: 2 } } }));
+  const together = async (engines: Engine[]) => {
+    for (const [rank, { from, to, cuSeqlens }] of parts.entries()) {
+      await engines[rank]!.forward({ ids: ids.subarray(from, to), cuSeqlens }, { keep: true });
+      await engines[rank]!.backward({ dLogprobs: dLogprobs.subarray(from, to) });
+    }
+    const [first, second] = engines.map((engine) => engine.flatGradients()) as [Float32Array, Float32Array];
+    for (const [i, x] of first.entries()) first[i] = second[i] = x + second[i]!;
+    const tensors = [];
+    const norms = [];
+    for (const [rank, engine] of engines.entries()) {
+      const { from, to } = shardRange(engine.store.layout, { rank, members: 2 });
+      const out = new Uint8Array(to - from);
+      norms.push((await engine.shardStep(step, out)).gradNorm);
+      tensors.push(...new Float32Array(out.buffer));
+    }
+    t.equal(norms[0], norms[1]);
+    return { norm: norms[0]!, weights: Float32Array.from(tensors) };
+  };
+  const ours = await together(pairs.map(({ cuda }) => cuda));
+  const theirs = await together(pairs.map(({ cpu }) => cpu));
+  t.ok(Math.abs(ours.norm - theirs.norm) <= 2e-4 * theirs.norm, `gradient norms ${ours.norm}, ${theirs.norm}`);
+  t.ok(maxDifference(ours.weights, theirs.weights) <= 1e-5, `weights ${maxDifference(ours.weights, theirs.weights)}`);
+  const whole = pairOf(t, make).cpu;
+  await whole.forward({ ids, cuSeqlens: Int32Array.of(0, 13, 14, 36) }, { keep: true });
+  await whole.backward({ dLogprobs });
+  const { gradNorm } = await whole.optimizerStep(step);
+  t.ok(Math.abs(gradNorm - theirs.norm) <= 1e-5 * gradNorm, 'the step of one trainer');
 });

@@ -80,6 +80,10 @@ t.test('what is missing is said before anything starts, by doctor too', async (t
     t.not(code, 0);
     t.match(errors, message);
   }
+  const slots = await sinkflex(['launch', 'tiny', '--device', 'cuda', 'actor.optim.state_in_slots=true', '--dry-run'], emulated);
+  t.match(slots.errors, /state_in_slots: a trainer on a GPU/);
+  const plan = await sinkflex(['launch', 'tiny', '--dry-run', 'rollout.num_actors=3', 'rollout.device=[cuda:0,cuda:1]'], emulated);
+  t.match(plan.out, /rollout-0 .*cuda:0[\s\S]*rollout-1 .*cuda:1[\s\S]*rollout-2 .*cuda:0[\s\S]*trainer .*cpu[\s\S]*of these on GPUs/);
   const doctor = async (library: string) => (await sinkflex(['doctor'], library)).out;
   t.match(await doctor(emulated), /CUDA backend +loaded, cuda:0 is emulated/);
   t.match(await doctor('nowhere.so'), /CUDA backend +.*nowhere\.so/);

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     return memory;
   };
   test_memory.release = [](void* memory) { device()->release(memory); };
-  paged_is_packed = reads_mxfp4 = false, draws = 150;
+  paged_is_packed = false, draws = 150;
   const std::string only = argc > 1 ? argv[1] : "";
   const struct {
     const char* name;

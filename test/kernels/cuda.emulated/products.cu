@@ -27,7 +27,8 @@ struct Input {
  private:
   Input(Array<float> x, int64_t rows, int64_t columns, bool transposed, bool half, int64_t gap, int64_t groups)
       : values(half ? rounded(x) : x),
-        matrix{nullptr, transposed ? 1 : columns + gap, transposed ? rows + gap : 1, half ? SFX_BF16 : SFX_F32},
+        matrix{nullptr, transposed ? 1 : columns + gap, transposed ? rows + gap : 1, half ? SFX_BF16 : SFX_F32,
+               nullptr},
         floats(half ? Array<float>(1) : laid_out<float>(rows, columns, transposed, gap, groups)),
         halves(half ? laid_out<uint16_t>(rows, columns, transposed, gap, groups) : Array<uint16_t>(1)) {
     matrix.data = half ? (const void*)halves.get() : floats.get();

@@ -49,8 +49,6 @@ struct Place {
 std::vector<Place> places();
 // Whether packed and paged attention give the same bits.
 inline bool paged_is_packed = true;
-// Whether experts may be stored in MXFP4.
-inline bool reads_mxfp4 = true;
 // How often a distribution is drawn from: an emulated device is slow.
 inline int64_t draws = 20000;
 
