@@ -4,6 +4,9 @@ import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { judged, printRows, ratioOf } from '../../scripts/bench/rows.ts';
 
+// The test runner's hooks would triple the start of every command.
+delete process.env.NODE_OPTIONS;
+
 const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
 
 function bench(words: string[], env: Record<string, string> = {}) {

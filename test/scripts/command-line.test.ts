@@ -10,6 +10,9 @@ import { explain } from '../../scripts/errors.ts';
 import { main } from '../../scripts/main.ts';
 import { compose, listPresets } from '../../scripts/presets.ts';
 
+// The test runner's hooks would triple the start of every command.
+delete process.env.NODE_OPTIONS;
+
 const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
 
 /** In this process: as fast as a function call. */

@@ -7,6 +7,9 @@ import { Display } from '../../scripts/display.ts';
 import { finalTable, resultLine } from '../../scripts/report.ts';
 import { duration, table } from '../../scripts/text.ts';
 
+// The test runner's hooks would triple the start of every command.
+delete process.env.NODE_OPTIONS;
+
 const result: TrainingResult = {
   folder: `${process.cwd()}/runs/x`,
   mode: 'async',

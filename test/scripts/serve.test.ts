@@ -10,6 +10,9 @@ import t from 'tap';
 import { main } from '../../scripts/main.ts';
 import { writeByteModel } from '../serving/byte-model.ts';
 
+// The test runner's hooks would triple the start of every command.
+delete process.env.NODE_OPTIONS;
+
 const entry = fileURLToPath(new URL('../../scripts/sinkflex.js', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'serve-'));
 writeByteModel(folder);
