@@ -7,7 +7,6 @@ import fc from 'fast-check';
 import t from 'tap';
 import { definitionOf } from '../../runtime/api/definition.ts';
 import type { Ask, FromAgent, PeerLink } from '../../runtime/control/index.ts';
-import { Process, VirtualTime } from '../../runtime/faults/simulation/time.ts';
 import { Head, HeadState, Journal } from '../../runtime/head/index.ts';
 import type { ActorInfo } from '../../runtime/index.ts';
 import { Agent, makeRunFolder } from '../../runtime/node/index.ts';
@@ -240,34 +239,6 @@ t.test('leases: one that is returned before it is granted is answered, and never
   t.same([...head.state.cluster.leases()].map(({ lease }) => lease).sort(), ['b', 'd']);
   world.leases.push(1, 2, 3, 4);
   await allFree(world);
-});
-
-t.test('a driver may be away for long, since it may compute without a turn of its loop; a node may not', async (t) => {
-  const time = new VirtualTime();
-  const head = new Head({ seed: 7, lasting: true, clock: new Process('head', 1, time).clock(), runs: () => true });
-  t.teardown(() => head.stop());
-  const { driver, nodes } = makeWorld(head, 1);
-  const peers = [driver, ...nodes];
-  const spec = specOf(2 ** 24 + 1, { request: { resources: { cpus: 1 }, labels: {}, strategy: { node: 'a', soft: false } } });
-  driver.say({ t: 'spawn', spec });
-  await quiet(peers);
-  const state = () => head.state.cluster.actor(spec.actor)?.state;
-  t.equal(state(), 'alive');
-  head.disconnected(driver);
-  head.disconnected(nodes[1]!);
-  await time.runUntil(50_000);
-  t.equal(state(), 'alive', 'what it owns lives');
-  t.same(
-    [...head.state.cluster.nodes()].map(({ node }) => node),
-    ['a'],
-  );
-  driver.say({ t: 'attach', driver: 'd', pid: 1, processStart: 'd' });
-  await time.runUntil(120_000);
-  t.equal(state(), 'alive', 'it came back');
-  head.disconnected(driver);
-  await time.runUntil(190_000);
-  await quiet(peers);
-  t.equal(state(), 'dead', 'it did not');
 });
 
 function assertFail(what: string): never {
