@@ -4,9 +4,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { nanoid } from 'nanoid';
+import { RuntimeFailure } from '../api/errors.ts';
 import { HOST_LABEL, hostNameOf } from '../api/host-name.ts';
 import type { ActorOutput } from '../api/types.ts';
-import type { ChannelBirth, FromHead } from '../control/index.ts';
+import { type ChannelBirth, deadline, type FromHead, systemClock } from '../control/index.ts';
 import { isClusterUrl } from '../links/index.ts';
 import { defaultStoreBytes, makeHostStore } from '../objects/index.ts';
 import { LogFolder } from '../observe/logs.ts';
@@ -21,6 +22,8 @@ import { RouteAsker } from './route-asker.ts';
 /** A head that is away for longer will not come back: the node ends. */
 const PATIENCE_MS = 600_000;
 const DRAIN_MS = 30_000;
+/** For the head to answer that it has the node. */
+const ACCEPT_MS = 30_000;
 
 export interface JoinOptions extends PlaceOptions {
   /** Name of the node; default the host's name and something unique. Not to be used again after the agent has ended. */
@@ -52,7 +55,10 @@ export interface JoinedAgent {
   drain(graceMs?: number): Promise<void>;
 }
 
-/** Rejects if no head listens there, or the folder is not that of a cluster. */
+/**
+ * Resolves when the head has the node: what is spawned from then on may be placed here. Rejects if no head listens there, or the folder is not
+ * that of a cluster.
+ */
 export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
   const place = openPlace(options);
   const { folder, token } = place;
@@ -86,12 +92,17 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
       .then(() => close('drained'));
     return draining;
   };
+  let accept = (): void => {};
+  const accepted = new Promise<boolean>((resolve) => (accept = () => resolve(true)));
   const connection = new HeadConnection({
     connect: () => place.connect(),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     onUp: () => agent.join(),
-    onMessage: (message: FromHead) =>
-      agent.onHead(programs !== undefined && message.t === 'start' ? { ...message, spec: relocate(message.spec, programs) } : message),
+    onMessage: (message: FromHead) => {
+      // What every new node asks for as it joins.
+      if (message.t === 'numbers') accept();
+      agent.onHead(programs !== undefined && message.t === 'start' ? { ...message, spec: relocate(message.spec, programs) } : message);
+    },
     onLost: () => void close('head lost'),
   });
   const programs = isClusterUrl(options.address) ? programsOf(options.programs ?? []) : undefined;
@@ -139,6 +150,13 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     rmSync(ownFolder, { recursive: true, force: true });
     place.close();
     throw place.noHead(cause);
+  }
+  const late = deadline(systemClock, ACCEPT_MS);
+  const known = await Promise.race([accepted, late.over.then(() => false)]);
+  late.clear();
+  if (!known) {
+    await close('head lost');
+    throw new RuntimeFailure('SINKFLEX_NO_HEAD', `the head of ${place.name} did not answer within ${ACCEPT_MS} ms`);
   }
   return { node, agent, ended, drain };
 }

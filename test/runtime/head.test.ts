@@ -78,6 +78,10 @@ t.test('the folder is for this user only', async (t) => {
 
 t.test('an agent that is stopped is suspect; when its lease is over its actors live elsewhere, and nowhere else', async (t) => {
   const { child } = await startAgent('s');
+  t.ok(
+    (await listNodes()).some(({ node }) => node === 's'),
+    'whoever has joined is known',
+  );
   const stays = spawn(Placed, { name: 'stays', maxRestarts: 1, strategy: { node: 's', soft: true } });
   const pid = await stays.pid();
   const state = async (): Promise<string | undefined> => (await listNodes()).find(({ node }) => node === 's')?.state;
