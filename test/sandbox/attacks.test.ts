@@ -60,6 +60,8 @@ import math, os, time
 def is_node(n):
     try:
         return open(f"/proc/{n}/cmdline", "rb").read().startswith(b"/opt/sinkflex/node\\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # it has ended
     except OSError:
         return False
 others = [n for n in os.listdir("/proc") if n.isdigit() and n not in ("1", str(os.getpid()))]

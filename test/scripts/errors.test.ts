@@ -16,7 +16,7 @@ function named(): { codes: Set<string>; variables: Set<string> } {
   for (const floor of FLOORS) {
     for (const name of readdirSync(join(root, floor), { recursive: true, encoding: 'utf8' })) {
       const path = join(root, floor, name);
-      if (!/\.(ts|mjs|cpp|h|cc)$/.test(name) || name.includes('node_modules')) continue;
+      if (!/\.(ts|mjs|cpp|h|cc|cu)$/.test(name) || name.includes('node_modules')) continue;
       const text = readFileSync(path, 'utf8');
       for (const [, variable] of text.matchAll(/(?:env\.|env\[['"]|getenv\(")(SINKFLEX_[A-Z0-9_]+)/g)) variables.add(variable!);
       for (const [, code] of text.matchAll(/['"`](SINKFLEX_[A-Z0-9_]+)['"`]|^\s+(?=SINKFLEX_[A-Z0-9_]+: ['"])/gm))

@@ -65,7 +65,8 @@ def keep_spares():
 
 
 def take_node():
-    """A Node that waits for its program. One whose pipes somebody wrote into while it waited is not used."""
+    """A Node that waits for its program. One that somebody killed or whose pipes somebody wrote into while it waited is not used."""
+    reap()
     while spares:
         child = spares.pop(0)
         if not any(map(waiting_bytes, (child.stdin, child.stdout, child.stderr, child.program))):
