@@ -24,7 +24,7 @@ async function tryMutant(mutant: Mutant | null, seeds: number): Promise<{ seed: 
   const env = { ...process.env, SINKFLEX_MUTANT: JSON.stringify(mutant), SEEDS: String(seeds), NODE_OPTIONS: '' };
   const preload = `data:text/javascript,import{register}from'node:module';register(${JSON.stringify(loader)})`;
   const args = ['--no-warnings', '--import', preload, '--input-type=module', '--eval', program];
-  const { stdout } = await run(process.execPath, args, { env, timeout: 280_000 });
+  const { stdout } = await run(process.execPath, args, { env, timeout: 1_200_000 });
   return JSON.parse(stdout.trim().split('\n').at(-1)!);
 }
 
