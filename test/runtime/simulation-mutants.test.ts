@@ -1,6 +1,7 @@
 // A test of the simulation: each of a list of mistakes in the protocol is noticed within 300 seeds, and the code as it stands is not.
 // SINKFLEX_SIM_MUTANTS: how many of the list are tried, or `all` (minutes each where many seeds are needed); by default none, only the code as it stands.
 import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import t from 'tap';
 import { type Mutant, mutants } from './fixtures/mutants.ts';
@@ -31,6 +32,11 @@ async function tryMutant(mutant: Mutant | null, seeds: number): Promise<{ seed: 
 const wanted = process.env.SINKFLEX_SIM_MUTANTS ?? '0';
 const most = wanted === 'all' ? mutants.length : Number(wanted);
 t.setTimeout(600_000 + 600_000 * most);
+
+t.test('each mistake of the list can be made in the code as it stands', async (t) => {
+  for (const { what, file, find } of mutants)
+    t.equal(readFileSync(new URL(`../../../${file}`, import.meta.url), 'utf8').split(find).length, 2, what);
+});
 
 t.test('the code as it stands passes in the same way', async (t) => {
   t.setTimeout(0);
