@@ -163,12 +163,12 @@ export function plainJson(value: ExactJson, exact: readonly string[] = []): unkn
   return Object.fromEntries(members);
 }
 
-/** Plain data as exact values: whole numbers were written without a point. */
-export function exactJson(value: unknown): ExactJson {
-  if (typeof value === 'number') return Number.isInteger(value) ? BigInt(value) : value;
-  if (Array.isArray(value)) return value.map(exactJson);
+/** Plain data as exact values. Whole numbers were written without a point, unless `ints` says that those are bigints already. */
+export function exactJson(value: unknown, ints: 'numbers' | 'bigints' = 'numbers'): ExactJson {
+  if (typeof value === 'number') return ints === 'numbers' && Number.isInteger(value) ? BigInt(value) : value;
+  if (Array.isArray(value)) return value.map((item) => exactJson(item, ints));
   if (value instanceof Map || typeof value !== 'object' || value === null) return (value ?? null) as ExactJson;
-  return new Map(Object.entries(value).map(([key, item]) => [key, exactJson(item)]));
+  return new Map(Object.entries(value).map(([key, item]) => [key, exactJson(item, ints)]));
 }
 
 /** Whether plain data cannot say it. */

@@ -17,6 +17,12 @@ const failures = []; // the lines that tell of each
 
 const say = (line) => console.log(line);
 
+/** A failure that no assertion told. */
+function tell(line) {
+  say(line);
+  failures.push([line]);
+}
+
 function add(passed, failed, skipped) {
   total.passed += passed;
   total.failed += failed;
@@ -33,7 +39,7 @@ function endStream() {
   const ran = ok + notOk + skipped;
   if (plan === undefined || (plan !== ran && !stream.skipAll)) {
     for (const detail of details.slice(-60)) say(detail);
-    say(`not ok - ${part}: the output broke off after ${ran} of ${plan ?? 'an unknown number of'} results`);
+    tell(`not ok - ${part}: the output broke off after ${ran} of ${plan ?? 'an unknown number of'} results`);
     add(0, 1, 0);
   }
   stream = undefined;
@@ -84,7 +90,7 @@ function rootLine(line) {
   if (ended) {
     endStream();
     if (ended[1] !== '0' && failedInPart === 0) {
-      say(`not ok - ${part} ended with exit code ${ended[1]}`);
+      tell(`not ok - ${part} ended with exit code ${ended[1]}`);
       add(0, 1, 0);
     }
     return;
@@ -105,7 +111,7 @@ function rootLine(line) {
     const of = (name) => Number(counts[2].match(new RegExp(`${name}: (\\d+)`))?.[1] ?? 0);
     stream.summary = { pass: of('pass'), fail: of('fail'), skip: of('skip'), todo: of('todo') };
   } else if (/^Bail out!/.test(line)) {
-    say(line);
+    tell(line);
     add(0, 1, 0);
   } else if (!/^(# (Subtest|time=|No coverage)|\s*$)/.test(line)) say(line);
 }

@@ -3,7 +3,7 @@
  * go last and its manifest last of them, so that a copy that was cut short is one of an earlier moment. What a run has thrown away (old
  * checkpoints) stays in the archive.
  */
-import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { archivePlace, download, keyIn, S3, upload } from '../archive/index.ts';
 import { ActorsError } from '../errors.ts';
@@ -23,14 +23,23 @@ export interface ArchiveOptions {
   env?: NodeJS.ProcessEnv;
 }
 
-/** Copies a run folder to `url` (s3://bucket/prefix); the run may be under way. */
-export async function saveRun(folder: RunFolder, url: string, o: ArchiveOptions = {}): Promise<ArchiveCount> {
+/** Size and time of change of files as they were stored, by name. */
+type Stored = Map<string, string>;
+
+/**
+ * Copies a run folder to `url` (s3://bucket/prefix); the run may be under way. `stored`: what earlier calls of the same process have stored,
+ * which is neither read nor asked for again while it stands as it was.
+ */
+export async function saveRun(folder: RunFolder, url: string, o: ArchiveOptions & { stored?: Stored } = {}): Promise<ArchiveCount> {
   const place = archivePlace(url);
   const s3 = S3.fromEnvironment(place.bucket, o);
   const count = { copied: 0, kept: 0 };
   const put = async (name: string, path: string) => {
     try {
-      const copied = await upload(s3, keyIn(place, basename(folder.path), name), path);
+      const { size, mtimeMs } = statSync(path);
+      const now = `${size} ${mtimeMs}`;
+      const copied = o.stored?.get(name) !== now && (await upload(s3, keyIn(place, basename(folder.path), name), path));
+      o.stored?.set(name, now);
       count[copied ? 'copied' : 'kept']++;
     } catch (e) {
       // Retention took a checkpoint away, or a file was replaced by its successor of another name.
@@ -81,12 +90,11 @@ export async function archivedRuns(url: string, o: ArchiveOptions = {}): Promise
 export async function restoreRun(url: string, path: string, o: ArchiveOptions = {}): Promise<ArchiveCount> {
   const place = archivePlace(url);
   const s3 = S3.fromEnvironment(place.bucket, o);
-  const keys: string[] = [];
-  for await (const { key } of s3.list(`${place.prefix}/`)) keys.push(key.slice(place.prefix.length + 1));
+  const keys = new Set<string>();
+  for await (const { key } of s3.list(`${place.prefix}/`)) keys.add(key.slice(place.prefix.length + 1));
   // A checkpoint that retention took away while it was copied has no manifest.
-  const isWhole = (key: string) =>
-    !key.startsWith('checkpoints/') || keys.includes(`${key.split('/').slice(0, 2).join('/')}/manifest.json`);
-  if (!keys.includes('config.yaml'))
+  const isWhole = (key: string) => !key.startsWith('checkpoints/') || keys.has(`${key.split('/').slice(0, 2).join('/')}/manifest.json`);
+  if (!keys.has('config.yaml'))
     throw new ActorsError(
       'SINKFLEX_ARCHIVE',
       `there is no run at ${url}: give s3://bucket/prefix/run (sinkflex archive list s3://bucket/prefix)`,
@@ -98,7 +106,7 @@ export async function restoreRun(url: string, path: string, o: ArchiveOptions = 
     writeFileSync(begun, `${url}\n`);
   }
   const count = { copied: 0, kept: 0 };
-  for (const key of keys.filter(isWhole)) {
+  for (const key of [...keys].filter(isWhole)) {
     const names = key.split('/');
     if (names.some((name) => ['', '.', '..'].includes(name)))
       throw new ActorsError('SINKFLEX_ARCHIVE', `the archive holds ${key}, which is no file of a run`);
@@ -114,6 +122,7 @@ export class RunArchive {
   readonly #url: string;
   readonly #signal: AbortSignal;
   readonly #warn: (text: string) => void;
+  readonly #stored: Stored = new Map();
   #copying: Promise<void> | undefined;
   #again = false;
 
@@ -140,7 +149,7 @@ export class RunArchive {
     do {
       this.#again = false;
       try {
-        await saveRun(this.#folder, this.#url, { signal: this.#signal });
+        await saveRun(this.#folder, this.#url, { signal: this.#signal, stored: this.#stored });
       } catch (e) {
         if (this.#signal.aborted) break;
         this.#warn(

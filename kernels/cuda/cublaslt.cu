@@ -28,6 +28,8 @@ constexpr uint32_t kEpilogueDefault = 1, kEpilogueBias = 4, kReductionNone = 0;
 constexpr int kMaxWorkspace = 1, kReductionMask = 3, kAlignmentA = 5;  // then B, C, D
 
 constexpr size_t kWorkspace = 32 << 20;
+// Products of passes differ in their count of rows: without a bound there would be ever more plans.
+constexpr size_t kMostPlans = 512;
 constexpr size_t kLeastVersion = 110000, kNextVersion = 140000;
 
 struct Algorithm {
@@ -47,6 +49,8 @@ struct Library {
   int (*descriptor_create)(Descriptor*, int compute, int scale);
   int (*descriptor_set)(Descriptor, int attribute, const void*, size_t);
   int (*layout_create)(Layout*, int type, uint64_t rows, uint64_t columns, int64_t leading);
+  int (*descriptor_destroy)(Descriptor);
+  int (*layout_destroy)(Layout);
   int (*preference_create)(Preference*);
   int (*preference_set)(Preference, int attribute, const void*, size_t);
   int (*preference_destroy)(Preference);
@@ -87,6 +91,8 @@ Library load() {
   find(l.descriptor_create, "cublasLtMatmulDescCreate");
   find(l.descriptor_set, "cublasLtMatmulDescSetAttribute");
   find(l.layout_create, "cublasLtMatrixLayoutCreate");
+  find(l.descriptor_destroy, "cublasLtMatmulDescDestroy");
+  find(l.layout_destroy, "cublasLtMatrixLayoutDestroy");
   find(l.preference_create, "cublasLtMatmulPreferenceCreate");
   find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
   find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
@@ -192,6 +198,13 @@ int make_plan(const Library& l, const Operand& first, const Operand& second, con
   return status;
 }
 
+// What was enqueued needs it no more.
+void end_plan(const Library& l, const Plan& plan) {
+  if (plan.descriptor) l.descriptor_destroy(plan.descriptor);
+  for (const Layout layout : {plan.a, plan.b, plan.c})
+    if (layout) l.layout_destroy(layout);
+}
+
 }  // namespace
 
 int64_t cublaslt_workspace_bytes() { return library().usable ? (int64_t)kWorkspace : 0; }
@@ -213,8 +226,14 @@ int32_t multiply_by_cublaslt(sfx_stream* stream, const Product& p) {
   auto known = plans.find(kind);
   if (known == plans.end()) {
     Plan plan = {};
-    if (const int status = make_plan(l, first, second, out, p.bias, &plan))
+    if (const int status = make_plan(l, first, second, out, p.bias, &plan)) {
+      end_plan(l, plan);
       return fail(SFX_DEVICE_ERROR, "cuBLASLt: preparing a product failed with status %d", status);
+    }
+    if (plans.size() == kMostPlans) {
+      for (const auto& [_, old] : plans) end_plan(l, old);
+      plans.clear();
+    }
     known = plans.emplace(kind, plan).first;
   }
   const Plan& plan = known->second;

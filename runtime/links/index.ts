@@ -9,4 +9,5 @@ export { connectHead, HostWay, type HostWayOptions } from './host-way.ts';
 export type { Pipe, PipeEnd } from './pipe.ts';
 export { PipeTransport } from './pipe-transport.ts';
 export { nobodyListens } from './probe.ts';
-export { findMetricsToken, findToken, readTls, type TlsFiles, type TlsPaths } from './tls.ts';
+export { readTls, type TlsFiles, type TlsPaths } from './tls.ts';
+export { findMetricsToken, findToken } from './tokens.ts';

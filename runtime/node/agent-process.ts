@@ -152,11 +152,14 @@ export async function joinHead(options: JoinOptions): Promise<JoinedAgent> {
     throw place.noHead(cause);
   }
   const late = deadline(systemClock, ACCEPT_MS);
-  const known = await Promise.race([accepted, late.over.then(() => false)]);
+  const known = await Promise.race([accepted, ended.then(() => false), late.over.then(() => false)]);
   late.clear();
   if (!known) {
     await close('head lost');
-    throw new RuntimeFailure('SINKFLEX_NO_HEAD', `the head of ${place.name} did not answer within ${ACCEPT_MS} ms`);
+    throw new RuntimeFailure(
+      'SINKFLEX_NO_HEAD',
+      `the head of ${place.name} did not take the node in: it ended, or did not answer within ${ACCEPT_MS} ms`,
+    );
   }
   return { node, agent, ended, drain };
 }

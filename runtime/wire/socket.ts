@@ -174,10 +174,12 @@ export function listen(
     else if (purpose === 'carried') onPeer(caller, new CarriedTransport(socket, rest));
     else {
       const transport = new CarriedTransport(socket, rest);
-      void door().then((where) => {
-        if (where !== '') transport.write([Buffer.from(where)]);
-        transport.close();
-      });
+      void door()
+        .catch(() => '') // the gateways carry what would have come in
+        .then((where) => {
+          if (where !== '') transport.write([Buffer.from(where)]);
+          transport.close();
+        });
     }
   };
   return listenSockets(folder, token, self, arrived, onRefused, admit);

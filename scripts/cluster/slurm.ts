@@ -5,7 +5,7 @@
 import { CommandError } from '../errors.ts';
 import { resourcesOf, wordsThere } from './agent-words.ts';
 import type { ClusterSettings, Launcher, PlannedAgent } from './launcher.ts';
-import { ENTRY, runCommand, together } from './processes.ts';
+import { ENTRY, runCommand, startTogether } from './processes.ts';
 
 /** `n[01-03,7],m` -> its names, in order. */
 export function expandNodeList(text: string): string[] {
@@ -75,20 +75,15 @@ export function slurmLauncher(settings: ClusterSettings, environment: NodeJS.Pro
   return {
     headHost: settings.head_host ?? environment.MASTER_ADDR ?? first!,
     plan: () => chosen.map(agent),
-    async start(agents, head) {
-      const started = await Promise.all(
-        agents.map(async (each) => {
-          const tls = await head.certify?.(each.where);
-          // A head on loopback has its agents there too.
-          const host = tls === undefined ? '127.0.0.1' : each.where;
-          const words = wordsThere(each, head, { host, tokenFile: head.tokenFile, tls });
-          const step = ['--nodes=1', '--ntasks=1', `--nodelist=${each.where}`, '--overlap', '--kill-on-bad-exit=1', '--input=all'];
-          if (each.resources.cpus !== undefined) step.push(`--cpus-per-task=${Math.floor(each.resources.cpus)}`);
-          return { name: each.node, running: runCommand('srun', [...step, process.execPath, ENTRY, ...words]) };
-        }),
-      );
-      await Promise.all(started.map(({ running }) => running.said));
-      return together(started);
-    },
+    start: (agents, head) =>
+      startTogether(agents, async (each) => {
+        const tls = await head.certify?.(each.where);
+        // A head on loopback has its agents there too.
+        const host = tls === undefined ? '127.0.0.1' : each.where;
+        const words = wordsThere(each, head, { host, tokenFile: head.tokenFile, tls });
+        const step = ['--nodes=1', '--ntasks=1', `--nodelist=${each.where}`, '--overlap', '--kill-on-bad-exit=1', '--input=all'];
+        if (each.resources.cpus !== undefined) step.push(`--cpus-per-task=${Math.floor(each.resources.cpus)}`);
+        return runCommand('srun', [...step, process.execPath, ENTRY, ...words]);
+      }),
   };
 }

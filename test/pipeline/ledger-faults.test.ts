@@ -119,7 +119,8 @@ t.test('stopping ends everything at once and leaves nothing behind', async (t) =
     },
   );
   await t.rejects(running, { code: 'SINKFLEX_ABORTED' });
-  t.comment(`ended after ${Math.round(performance.now() - began)} ms`);
+  const tookMs = Math.round(performance.now() - began);
+  t.ok(tookMs < 30_000, `ended after ${tookMs} ms`);
   t.ok(pids.length >= 6);
   for (const pid of pids) t.notOk(['R', 'S', 'D', 'T'].includes(os.processState(pid) ?? ''), `${pid} is gone`);
 });

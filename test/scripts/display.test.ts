@@ -146,9 +146,11 @@ t.test('the first Ctrl-C asks, the second ends', { skip: process.platform === 'w
     return child;
   };
   const stubborn = await start();
+  const began = performance.now();
   stubborn.kill('SIGINT');
   t.equal((await once(stubborn.stdout, 'data'))[0], 'asked\n');
   t.same(await once(stubborn, 'exit'), [130, null], 'ended although its work did not');
+  t.ok(performance.now() - began < 30_000, 'after two seconds, and what a busy machine takes');
   const twice = await start();
   twice.kill('SIGINT');
   await once(twice.stdout, 'data');

@@ -143,6 +143,15 @@ t.test('a run under way is copied, and what is restored is the run of that momen
   for (let n = 20; n < 30; n++) await step(n);
   const again = await saveRun(folder, url, o);
   t.match(again, { copied: 1, kept: 6 }, 'the database alone has changed (its log)');
+  const copies = { ...o, stored: new Map<string, string>() };
+  await saveRun(folder, url, copies);
+  writeFileSync(join(at, 'run', 'metrics.jsonl'), '{"a":1}\n{"a":2}\n');
+  const asked = await requests(() => saveRun(folder, url, copies));
+  t.same(
+    [...new Set(asked.flatMap((line) => /run\/(.*)$/.exec(line)?.[1] ?? []))].filter((name) => !name.startsWith('trajectories/')),
+    ['metrics.jsonl'],
+    'nothing is asked of files that stand as they were stored',
+  );
   await db.close();
   t.same(await archivedRuns(url, o), ['run']);
   await new S3({ bucket: 'bucket', endpoint: store.endpoint, ...keys }).put(

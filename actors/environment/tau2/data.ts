@@ -148,7 +148,7 @@ function open(folder: string, name: DomainName): Domain {
 /** The original's TOML; JSON of the same content where that is what there is. */
 function book(folder: string, name: string): unknown {
   const toml = join(folder, `${name}.toml`);
-  return existsSync(toml) ? exactJson(parseToml(read(toml), { integersAsBigInt: true })) : json(join(folder, `${name}.json`));
+  return existsSync(toml) ? exactJson(parseToml(read(toml), { integersAsBigInt: true }), 'bigints') : json(join(folder, `${name}.json`));
 }
 
 /** The whole set where it is there; the two smaller ones that the telecom domain also has otherwise. */

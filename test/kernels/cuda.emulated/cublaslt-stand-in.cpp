@@ -1,5 +1,5 @@
-// Stands in for libcublasLt: the ten calls that products make, as strict about their arguments as the documentation is,
-// and multiplication on the CPU. What is wrong is said on stderr and counted.
+// Stands in for libcublasLt: the twelve calls that products make, as strict about their arguments as the documentation
+// is, and multiplication on the CPU. What is wrong is said on stderr and counted.
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +16,7 @@ constexpr int kOk = 0, kInvalid = 7, kNotSupported = 15;
 constexpr uint64_t kMark = 0x51bc5ca1e;
 constexpr size_t kWorkspace = 4096;
 
-int calls = 0, wrong = 0;
+int calls = 0, wrong = 0, kept = 0;
 int refuse(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
@@ -93,6 +93,8 @@ int check_product(const Attributes& d, const Layout& a, const Layout& b, const L
 
 EXPORT int stand_in_calls() { return calls; }
 EXPORT int stand_in_wrong() { return wrong; }
+// Descriptors and layouts that were made and not destroyed.
+EXPORT int stand_in_kept() { return kept; }
 
 EXPORT size_t cublasLtGetVersion() {
   const char* version = std::getenv("STAND_IN_VERSION");
@@ -104,6 +106,12 @@ EXPORT int cublasLtCreate(void** handle) {
 }
 EXPORT int cublasLtMatmulDescCreate(Attributes** d, int compute, int scale) {
   *d = new Attributes{compute, scale, {}};
+  kept++;
+  return kOk;
+}
+EXPORT int cublasLtMatmulDescDestroy(Attributes* d) {
+  delete d;
+  kept--;
   return kOk;
 }
 EXPORT int cublasLtMatmulDescSetAttribute(Attributes* d, int attribute, const void* value, size_t bytes) {
@@ -111,6 +119,12 @@ EXPORT int cublasLtMatmulDescSetAttribute(Attributes* d, int attribute, const vo
 }
 EXPORT int cublasLtMatrixLayoutCreate(Layout** l, int type, uint64_t rows, uint64_t columns, int64_t leading) {
   *l = new Layout{type, rows, columns, leading};
+  kept++;
+  return kOk;
+}
+EXPORT int cublasLtMatrixLayoutDestroy(Layout* l) {
+  delete l;
+  kept--;
   return kOk;
 }
 EXPORT int cublasLtMatmulPreferenceCreate(Attributes** p) {

@@ -135,6 +135,7 @@ int main(int argc, char** argv) {
   if (argc > 1) setenv("SINKFLEX_CUBLASLT", argv[1], 1);
   const auto calls = library ? (int (*)())dlsym(library, "stand_in_calls") : nullptr;
   const auto wrong = library ? (int (*)())dlsym(library, "stand_in_wrong") : nullptr;
+  const auto kept = library ? (int (*)())dlsym(library, "stand_in_kept") : nullptr;
   const bool refused = getenv("STAND_IN_VERSION") != nullptr;
   device_open(0);
   stream = stream_create(1);
@@ -162,6 +163,13 @@ int main(int argc, char** argv) {
     }
   if (library && !refused) {
     check(by_library == meant, "cuBLASLt computed " + std::to_string(by_library) + " of " + std::to_string(meant));
+    const Device<float> left(random_numbers.normals(1200 * 4)), right(random_numbers.normals(4 * 8)),
+        out(Array<float>(1200 * 8));
+    bool done = true;
+    for (int64_t m = 2; m < 1200; m++)
+      done = done && multiply(stream, {m, 8, 4, matrix(left.get(), 4, 1), matrix(right.get(), 8, 1), out.get(), 8, 1,
+                                       false, false, nullptr}) == SFX_OK;
+    check(done && kept() > 0 && kept() <= 4 * 512, std::to_string(kept()) + " are kept of products of 1,200 sizes");
     check(wrong() == 0, "all calls were as they must be");
   } else if (refused) {
     check(by_library == 0, "our own kernels computed all");

@@ -88,6 +88,10 @@ export function numberOf(v: unknown): number | bigint | undefined {
   return typeof v === 'number' || typeof v === 'bigint' ? v : undefined;
 }
 
+/** What `a <operator> b` raises where the two have no order. */
+export const unordered = (operator: string, a: unknown, b: unknown): PythonError =>
+  typeError(`'${operator}' not supported between instances of '${typeName(a)}' and '${typeName(b)}'`);
+
 export function isDict(v: unknown): v is Map<string, unknown> {
   return v instanceof Map;
 }
@@ -153,6 +157,6 @@ export function sorted(v: unknown): unknown[] {
     if (typeof a === 'string' && typeof b === 'string') return compareStrings(a, b);
     const [x, y] = [numberOf(a), numberOf(b)];
     if (x !== undefined && y !== undefined) return x < y ? -1 : x > y ? 1 : 0;
-    throw typeError(`'<' not supported between instances of '${typeName(b)}' and '${typeName(a)}'`);
+    throw unordered('<', b, a);
   });
 }

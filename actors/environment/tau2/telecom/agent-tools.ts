@@ -5,7 +5,7 @@ import { arithmetic } from '../python/arithmetic.ts';
 import { fixed2, floatRepr } from '../python/float.ts';
 import { dumps, quote } from '../python/json.ts';
 import { list } from '../python/shape.ts';
-import { equals, lower, noAttribute, numberOf, str, typeError, typeName, valueError } from '../python/values.ts';
+import { equals, lower, noAttribute, numberOf, str, typeError, unordered, valueError } from '../python/values.ts';
 import { Toolkit, tau2Tool } from '../toolkit.ts';
 import { type Bill, bill, type Customer, customer, device, line, plan } from './data.ts';
 import { type TelecomWorld, TODAY } from './world.ts';
@@ -197,7 +197,7 @@ const tools = [
     run(world: TelecomWorld, { customer_id, line_id, gb_amount }) {
       const target = world.lineOf(customer_id, line_id);
       const gb = numberOf(gb_amount);
-      if (gb === undefined) throw typeError(`'<=' not supported between instances of '${typeName(gb_amount)}' and 'int'`);
+      if (gb === undefined) throw unordered('<=', gb_amount, 0n);
       if (gb <= 0) throw valueError('Refuel amount must be positive');
       const { data_refueling_price_per_gb: price } = world.plan(target.plan_id);
       const due = Number(arithmetic('*', gb, price));

@@ -1,5 +1,5 @@
 /** Methods that tasks call on the user's side: to set a phone up or break it, and to look at it afterwards. */
-import { equals, lookUp, lower, numberOf, PythonError, repr, str } from '../python/values.ts';
+import { equals, lookUp, lower, numberOf, PythonError, repr, str, unordered } from '../python/values.ts';
 import type { Helper } from '../toolkit.ts';
 import * as phone from './phone.ts';
 import type { Permissions } from './user-data.ts';
@@ -109,7 +109,9 @@ export const phoneHelpers: Record<string, Helper<TelecomWorld>> = {
   assert_mobile_data_saver_mode_status: (world, { expected_status }) => equals(world.phone.data_saver_mode, expected_status),
   assert_internet_speed(world, { expected_speed, expected_desc }) {
     const { speed, description } = phone.speedTest(world);
-    const fast = (speed ?? 0) >= (numberOf(expected_speed) ?? Number.NaN);
+    const wanted = numberOf(expected_speed);
+    if (wanted === undefined) throw unordered('>=', speed ?? 0n, expected_speed);
+    const fast = (speed ?? 0) >= wanted;
     if (expected_desc === undefined || expected_desc === null) return fast;
     return fast && description.toLowerCase() === lower(expected_desc);
   },
