@@ -1,7 +1,13 @@
-// Who loses its connection to the head, and how long it has to come back, on virtual time.
+// Who loses its connection to the head, and how long it has to come back, on virtual time; and who is never taken in.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import t from 'tap';
+import type { ToHead } from '../../runtime/control/index.ts';
 import { Process, VirtualTime } from '../../runtime/faults/simulation/time.ts';
 import { Head } from '../../runtime/head/index.ts';
+import { joinHead } from '../../runtime/node/index.ts';
+import { Channel, HEAD, listen } from '../../runtime/wire/index.ts';
 import { MadeNode, Peer, quiet, specOf } from './head-world.ts';
 
 t.test('a driver may be away for long, since it may compute without a turn of its loop; a node may not', async (t) => {
@@ -33,4 +39,27 @@ t.test('a driver may be away for long, since it may compute without a turn of it
   await time.runUntil(190_000);
   await quiet(peers);
   t.equal(state(), 'dead', 'it did not');
+});
+
+t.test('an agent that is told to end as it joins says so at once', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'sf-'));
+  const token = 'ab'.repeat(32);
+  writeFileSync(join(folder, 'token'), token, { mode: 0o600 });
+  const head = await listen(folder, Buffer.from(token, 'hex'), HEAD, (caller, transport) => {
+    const channel: Channel = new Channel(caller, transport, {
+      onMessage: (_, [message]) => void ((message as ToHead).t === 'join' && channel.send([{ t: 'shutdown' }])),
+      onClose: () => {},
+    });
+    channel.open();
+  });
+  t.teardown(() => {
+    head.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const began = performance.now();
+  await t.rejects(joinHead({ address: folder, node: 'unwanted', onOutput: () => {} }), {
+    code: 'SINKFLEX_NO_HEAD',
+    message: /did not take the node in/,
+  });
+  t.ok(performance.now() - began < 25_000, 'before the time for an answer is over');
 });
