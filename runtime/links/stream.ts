@@ -5,7 +5,7 @@ import { type PacketWriter, record, wrong } from './packet.ts';
 /** What one side may send before the other has passed it on. */
 export const WINDOW = 16 * 2 ** 20;
 /** Content of a block in one message: what is urgent waits for so much at most, and what lies in the socket. */
-const PIECE = 1024 * 1024;
+const PIECE = 256 * 1024;
 const RECORD_BYTES = 64 * 1024;
 /** More than this waiting: whoever writes should stop for a while. */
 const HIGH = 1024 * 1024;
